@@ -1,0 +1,47 @@
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include <meso/normalizer/normalizer.hpp>
+
+namespace meso {
+
+/// p_j = e^{z_j − M} / D, D = e^{s−M} + Σ e^{z_j−M}, M = max(s, max_j z_j); returns lse = M + log D (natural log).
+/// With s = −∞ this is softmax, with s = 0 softmax-1, with s = log n softmax-n. The null term is shifted with the maximum.
+/// z_j = −∞ gives p_j = 0. No visible key, or only −∞: p = 0 and lse = s. A NaN among z comes out as NaN weights.
+template <class S>
+S null_logit_forward(std::type_identity_t<S> s, ConstArray<S> z, Array<S> p) {
+  S top = s;
+  if (z.size() > 0) top = std::max(top, z.template maxCoeff<Eigen::PropagateNaN>());
+  if (top == -std::numeric_limits<S>::infinity()) {
+    p.setZero();
+    return top;
+  }
+  p = (z - top).exp();
+  const S sum = std::exp(s - top) + p.sum();
+  p *= S(1) / sum;
+  return top + std::log(sum);
+}
+
+/// Backward of the whole family: dz_j = p_j (dp_j − Δ), Δ = Σ_j p_j dp_j. Returns Δ; ds = −p_∅ Δ is the caller's.
+/// The row of dz sums to p_∅ Δ.
+template <class S>
+S null_logit_backward(ConstArray<S> p, ConstArray<S> dp, Array<S> dz) {
+  const S delta = (p * dp).sum();
+  dz = p * (dp - delta);
+  return delta;
+}
+
+/// Null mass p_∅ = e^{s − lse}, computed so and never as 1 − Σp, which cancels. s = −∞ gives 0.
+template <class S>
+S null_logit_mass(std::type_identity_t<S> s, ConstArray<S> z) {
+  if (s == -std::numeric_limits<S>::infinity()) return S(0);
+  S top = s;
+  if (z.size() > 0) top = std::max(top, z.template maxCoeff<Eigen::PropagateNaN>());
+  const S null = std::exp(s - top);
+  return null / (null + (z - top).exp().sum());
+}
+
+}  // namespace meso
