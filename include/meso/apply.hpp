@@ -1,4 +1,5 @@
 #pragma once
+#include <meso/layer/activation.hpp>
 #include <meso/norm/norm.hpp>
 #include <meso/normalizer/normalizer.hpp>
 
@@ -12,8 +13,8 @@ using PlainMatrix = Eigen::Matrix<typename Derived::Scalar, Eigen::Dynamic, Eige
 /// Weights of a matrix of scores, one query a row, all keys visible, by any normalizer without learned parameters or
 /// with their initial values. Takes any dense expression in any storage order and returns a matrix of the same order.
 template <class N, class Derived>
-  requires AnyNormalizer<N, typename Derived::Scalar>
-PlainMatrix<Derived> apply(const N& normalizer, const Eigen::DenseBase<Derived>& scores) {
+requires AnyNormalizer<N, typename Derived::Scalar> PlainMatrix<Derived> apply(
+    const N& normalizer, const Eigen::DenseBase<Derived>& scores) {
   using S = typename Derived::Scalar;
   const RowMajorMatrix<S> z = scores.derived();
   RowMajorMatrix<S> p(z.rows(), z.cols());
@@ -31,8 +32,8 @@ PlainMatrix<Derived> apply(const N& normalizer, const Eigen::DenseBase<Derived>&
 
 /// Normalized rows of x, one token a row, by any norm with its initial parameters (gain 1, bias 0).
 template <class N, class Derived>
-  requires Norm<N, typename Derived::Scalar>
-PlainMatrix<Derived> apply(const N& norm, const Eigen::DenseBase<Derived>& x) {
+requires Norm<N, typename Derived::Scalar> PlainMatrix<Derived> apply(const N& norm,
+                                                                      const Eigen::DenseBase<Derived>& x) {
   using S = typename Derived::Scalar;
   Eigen::Array<S, Eigen::Dynamic, 1> theta(norm.parameter_count(x.cols()));
   norm.initialize(x.cols(), array(theta.data(), theta.size()));
@@ -42,8 +43,9 @@ PlainMatrix<Derived> apply(const N& norm, const Eigen::DenseBase<Derived>& x) {
 /// The same with parameters of the caller: a vector of parameter_count(width) values.
 /// Throws: std::invalid_argument when theta has another length.
 template <class N, class Theta, class Derived>
-  requires Norm<N, typename Derived::Scalar>
-PlainMatrix<Derived> apply(const N& norm, const Eigen::DenseBase<Theta>& theta, const Eigen::DenseBase<Derived>& x) {
+requires Norm<N, typename Derived::Scalar> PlainMatrix<Derived> apply(const N& norm,
+                                                                      const Eigen::DenseBase<Theta>& theta,
+                                                                      const Eigen::DenseBase<Derived>& x) {
   using S = typename Derived::Scalar;
   check(theta.size() == norm.parameter_count(x.cols()), "apply: the norm has ", norm.parameter_count(x.cols()),
         " parameters at width ", x.cols(), " but ", theta.size(), " were given");
@@ -54,6 +56,33 @@ PlainMatrix<Derived> apply(const N& norm, const Eigen::DenseBase<Theta>& theta, 
   for (Index i = 0; i < in.rows(); ++i)
     norm.forward(array(parameters.data(), parameters.size()), row_array(view(in), i), row_array(view(y), i),
                  array(saved.data(), saved.size()));
+  return y;
+}
+
+/// f(x) element-wise, by any activation that is not gated. Takes any dense expression in any storage order.
+template <class A, class Derived>
+requires ElementwiseActivation<A, typename Derived::Scalar> PlainMatrix<Derived> apply(
+    const A& activation, const Eigen::DenseBase<Derived>& x) {
+  using S = typename Derived::Scalar;
+  const PlainMatrix<Derived> in = x.derived();
+  PlainMatrix<Derived> y(in.rows(), in.cols());
+  activation.forward(array(static_cast<const S*>(in.data()), in.size()), array(y.data(), y.size()));
+  return y;
+}
+
+/// f(gate, up) element-wise, by a gated activation.
+/// Throws: std::invalid_argument when the shapes differ.
+template <class A, class Derived, class Other>
+requires GatedActivation<A, typename Derived::Scalar> PlainMatrix<Derived> apply(const A& activation,
+                                                                                 const Eigen::DenseBase<Derived>& gate,
+                                                                                 const Eigen::DenseBase<Other>& up) {
+  using S = typename Derived::Scalar;
+  check(gate.rows() == up.rows() && gate.cols() == up.cols(), "apply: gate is (", gate.rows(), ", ", gate.cols(),
+        ") but up is (", up.rows(), ", ", up.cols(), ")");
+  const PlainMatrix<Derived> g = gate.derived(), u = up.derived();
+  PlainMatrix<Derived> y(g.rows(), g.cols());
+  activation.forward(array(static_cast<const S*>(g.data()), g.size()), array(static_cast<const S*>(u.data()), u.size()),
+                     array(y.data(), y.size()));
   return y;
 }
 

@@ -125,7 +125,7 @@ void parallel_for([[maybe_unused]] CpuContext<Products>& context, Index tiles, F
 /// Number of workers that parallel_for may use: the number of scratch areas to take.
 template <class Products>
 Index workers(const CpuContext<Products>& context) {
-  return std::max(1, context.threads);
+  return (std::max)(1, context.threads);
 }
 
 }  // namespace meso

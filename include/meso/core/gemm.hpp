@@ -44,18 +44,16 @@ void serial_gemm(const EigenProducts&, const ConstView<S>& a, const ConstView<S>
   const Index k = o.transpose_a ? a.rows : a.cols;
   if (c.rows == 0 || c.cols == 0 || k == 0) return;
   const S alpha = static_cast<S>(o.alpha);
-  using Eigen::ColMajor;
-  using Eigen::RowMajor;
   const auto run = [&](auto order_a, auto order_b) {
     detail::eigen_product<order_a.value, order_b.value>(c.rows, c.cols, k, alpha, a.data, a.stride, b.data, b.stride,
                                                         c.data, c.stride);
   };
-  using Row = std::integral_constant<int, RowMajor>;
-  using Col = std::integral_constant<int, ColMajor>;
+  using InRows = std::integral_constant<int, Eigen::RowMajor>;
+  using InColumns = std::integral_constant<int, Eigen::ColMajor>;
   if (o.transpose_a)
-    o.transpose_b ? run(Col{}, Col{}) : run(Col{}, Row{});
+    o.transpose_b ? run(InColumns{}, InColumns{}) : run(InColumns{}, InRows{});
   else
-    o.transpose_b ? run(Row{}, Col{}) : run(Row{}, Row{});
+    o.transpose_b ? run(InRows{}, InColumns{}) : run(InRows{}, InRows{});
 }
 
 /// Matrix product c = alpha·op(a)·op(b), or c += … ; op is the identity or the transpose.
@@ -81,7 +79,7 @@ void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<
   const Index down = tiles_of(c.rows, tile_rows), across = tiles_of(c.cols, tile_cols);
   parallel_for(context, down * across, [&](Index tile, Index) {
     const Index i = tile / across * tile_rows, j = tile % across * tile_cols;
-    const Index m = std::min(tile_rows, c.rows - i), n = std::min(tile_cols, c.cols - j);
+    const Index m = (std::min)(tile_rows, c.rows - i), n = (std::min)(tile_cols, c.cols - j);
     const View<S> out = c.block(i, j, m, n);
     GemmOptions options = o;
     if (bias) {

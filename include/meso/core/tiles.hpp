@@ -21,7 +21,7 @@ struct RowTiles {
     return {rows, std::max<Index>(1, std::min<Index>(rows, 16384 / std::max<Index>(1, cols)))};
   }
   Index count() const { return (rows + tile_rows - 1) / tile_rows; }
-  RowTile operator[](Index t) const { return {t * tile_rows, std::min(tile_rows, rows - t * tile_rows)}; }
+  RowTile operator[](Index t) const { return {t * tile_rows, (std::min)(tile_rows, rows - t * tile_rows)}; }
 };
 
 /// sum[j] = (or += if `accumulate`) Σ_t partials(t, j), added in the order of t: a reduction with the same bits for

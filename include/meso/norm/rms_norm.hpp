@@ -20,7 +20,7 @@ struct RmsNormSingle {
   }
   template <class S>
   void initialize(Index, Array<S> theta) const {
-    theta.setOnes();
+    theta[0] = S(1);
   }
 
   template <class S>

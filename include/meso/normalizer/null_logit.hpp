@@ -1,25 +1,34 @@
 #pragma once
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
 
+#include <meso/core/exp.hpp>
 #include <meso/normalizer/normalizer.hpp>
 
 namespace meso {
+
+namespace detail {
+// max(s, max_j z_j), NaN if any of them is; std::max(s, NaN) is s, which would lose the NaN at s = −∞.
+template <class S>
+S null_logit_shift(S s, ConstArray<S> z) {
+  if (z.size() == 0) return s;
+  const S top = z.template maxCoeff<Eigen::PropagateNaN>();
+  return top > s || top != top ? top : s;
+}
+}  // namespace detail
 
 /// p_j = e^{z_j − M} / D, D = e^{s−M} + Σ e^{z_j−M}, M = max(s, max_j z_j); returns lse = M + log D (natural log).
 /// With s = −∞ this is softmax, with s = 0 softmax-1, with s = log n softmax-n. The null term is shifted with the maximum.
 /// z_j = −∞ gives p_j = 0. No visible key, or only −∞: p = 0 and lse = s. A NaN among z comes out as NaN weights.
 template <class S>
 S null_logit_forward(std::type_identity_t<S> s, ConstArray<S> z, Array<S> p) {
-  S top = s;
-  if (z.size() > 0) top = std::max(top, z.template maxCoeff<Eigen::PropagateNaN>());
+  const S top = detail::null_logit_shift<S>(s, z);
   if (top == -std::numeric_limits<S>::infinity()) {
     p.setZero();
     return top;
   }
-  p = (z - top).exp();
+  p = flushed_exp(z - top);
   const S sum = std::exp(s - top) + p.sum();
   p *= S(1) / sum;
   return top + std::log(sum);
@@ -38,10 +47,9 @@ S null_logit_backward(ConstArray<S> p, ConstArray<S> dp, Array<S> dz) {
 template <class S>
 S null_logit_mass(std::type_identity_t<S> s, ConstArray<S> z) {
   if (s == -std::numeric_limits<S>::infinity()) return S(0);
-  S top = s;
-  if (z.size() > 0) top = std::max(top, z.template maxCoeff<Eigen::PropagateNaN>());
+  const S top = detail::null_logit_shift<S>(s, z);
   const S null = std::exp(s - top);
-  return null / (null + (z - top).exp().sum());
+  return null / (null + flushed_exp(z - top).sum());
 }
 
 }  // namespace meso

@@ -1,0 +1,19 @@
+# Warnings for our own executables, never for the library's target: its users choose their own.
+option(MESO_WERROR "Warnings in our own executables are errors" OFF)
+mark_as_advanced(MESO_WERROR)
+
+function(meso_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wconversion -Wshadow)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # Its own AVX-512 header sets these two off (GCC PR 105593).
+    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized -Wno-uninitialized)
+  endif()
+  if(MESO_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+    # Later than the g++ that we test with: what its optimizer guesses is shown, and no error.
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+      target_compile_options(${target} PRIVATE
+        -Wno-error=array-bounds -Wno-error=maybe-uninitialized -Wno-error=stringop-overflow)
+    endif()
+  endif()
+endfunction()

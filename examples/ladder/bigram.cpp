@@ -1,0 +1,20 @@
+// The rungs of Bigram-Backcopy: the sink, with and without a null logit.
+#include "train_rung.hpp"
+
+namespace ladder {
+
+namespace {
+template <class Architecture>
+Row with_adamw(const Setup& setup, const Row& row) {
+  return train_rung<Architecture>(
+      setup, row, meso::AdamW({.learning_rate = row.learning_rate, .beta2 = 0.99, .weight_decay = 1e-4}));
+}
+constexpr auto rate = [](const Setup& setup) { return setup.learning_rate; };
+}  // namespace
+
+std::vector<Rung> bigram_rungs() {
+  return {{"softmax", "softmax", "LayerNorm", "AdamW", true, rate, with_adamw<meso::Gpt2>},
+          {"softmax-1", "softmax-1", "LayerNorm", "AdamW", true, rate, with_adamw<meso::Gpt2Softmax1>}};
+}
+
+}  // namespace ladder

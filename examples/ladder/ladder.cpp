@@ -1,0 +1,237 @@
+// Trains small decoders that climb the ladder of "From Attention to Activation" (Kaul et al., ICLR 2025) and measures
+// each rung: perplexity, kurtosis, attention to the first token, and what quantization costs.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <meso/io/file.hpp>
+#include <meso/io/interrupt.hpp>
+#include <meso/train/data.hpp>
+#include <meso/train/tasks/bigram_backcopy.hpp>
+
+#include "results.hpp"
+#include "rung.hpp"
+
+namespace {
+
+struct Options {
+  std::string text, out = "results", rotation = "kronecker", only;
+  std::vector<std::string> tasks = {"bigram", "text"};
+  bool full = false;
+  meso::Index seeds = 0, steps = 0, bigram_steps = 1500, held_out = 512;
+  meso::Index width = 128, layers = 4, heads = 4, context = 64, batch = 16;
+  double learning_rate = 3e-3, sgd_learning_rate = 0.3, deadline = 0;
+  int threads = 0;
+};
+
+void declare(CLI::App& app, Options& o) {
+  app.add_option("--text", o.text, "UTF-8 or byte file to learn from")->required();
+  app.add_flag("--full", o.full, "all rungs with three seeds, 2,500 steps, and the spread");
+  app.add_option("--tasks", o.tasks, "bigram, text or both")->check(CLI::IsMember({"bigram", "text"}));
+  app.add_option("--only", o.only, "only rungs whose name contains this");
+  app.add_option("--seeds", o.seeds, "seeds a rung (1; --full: 3)");
+  app.add_option("--steps", o.steps, "training steps of the text (1,200; --full: 2,500)");
+  app.add_option("--bigram-steps", o.bigram_steps, "training steps of Bigram-Backcopy")->capture_default_str();
+  app.add_option("--width", o.width, "width of the text's models")->capture_default_str();
+  app.add_option("--layers", o.layers, "their layers")->capture_default_str();
+  app.add_option("--heads", o.heads, "their heads")->capture_default_str();
+  app.add_option("--context", o.context, "tokens of a sequence")->capture_default_str();
+  app.add_option("--batch", o.batch, "sequences of a step")->capture_default_str();
+  app.add_option("--learning-rate", o.learning_rate, "of Adam, RMSProp and OrthoAdam")->capture_default_str();
+  app.add_option("--sgd-learning-rate", o.sgd_learning_rate, "of SGD")->capture_default_str();
+  app.add_option("--rotation", o.rotation, "of OrthoAdam: kronecker, hadamard or dense (small models only)")
+      ->check(CLI::IsMember({"kronecker", "hadamard", "dense"}))
+      ->capture_default_str();
+  app.add_option("--held-out", o.held_out, "sequences to measure a rung on")->capture_default_str();
+  app.add_option("--threads", o.threads, "threads (default: all cores)");
+  app.add_option("--deadline", o.deadline, "seconds after which no more is trained (default: none)");
+  app.add_option("--out", o.out, "folder of the results")->capture_default_str();
+}
+
+void check_options(Options& o) {
+  using meso::check;
+  const auto positive = [](const char* name, auto value) {
+    check(value > 0, name, " is ", value, ", expected a positive number");
+  };
+  if (o.seeds == 0) o.seeds = o.full ? 3 : 1;
+  if (o.steps == 0) o.steps = o.full ? 2500 : 1200;
+  positive("--seeds", o.seeds);
+  positive("--steps", o.steps);
+  positive("--bigram-steps", o.bigram_steps);
+  positive("--batch", o.batch);
+  positive("--context", o.context);
+  positive("--held-out", o.held_out);
+  positive("--layers", o.layers);
+  positive("--heads", o.heads);
+  positive("--width", o.width);
+  positive("--learning-rate", o.learning_rate);
+  positive("--sgd-learning-rate", o.sgd_learning_rate);
+  check(o.width % o.heads == 0, "--heads ", o.heads, " does not divide --width ", o.width);
+  check(o.threads >= 0, "--threads is ", o.threads, ", expected a positive number");
+  check(o.deadline >= 0, "--deadline is ", o.deadline, ", expected a positive number of seconds");
+  if (o.threads == 0) o.threads = meso::default_threads();
+}
+
+constexpr meso::Index measured_batch = 16;  // sequences measured at a time
+constexpr std::uint64_t held_out_seed = 0x4E1D;
+
+ladder::Setup bigram_setup(const Options& o, const meso::BigramBackcopy& task) {
+  constexpr meso::Index time = 64, sequences = 32;
+  return {.task = {.name = "bigram",
+                   .vocabulary = task.vocabulary(),
+                   .sample = [&task](std::uint64_t seed, meso::Index number,
+                                     meso::Batch& batch) { task.sample(seed, number, sequences, time, batch); },
+                   .held_out = [&task](meso::Index number,
+                                       meso::Batch& batch) { task.sample(held_out_seed, number, measured_batch, time, batch); },
+                   .held_out_batches = std::max<meso::Index>(1, o.held_out / measured_batch)},
+          .layers = 1,
+          .heads = 1,
+          .width = 64,
+          .context = time,
+          .steps = o.bigram_steps,
+          .warmup = std::min<meso::Index>(100, o.bigram_steps / 10),
+          .measure_every = std::max<meso::Index>(1, o.bigram_steps / 30),
+          .learning_rate = 3e-3,
+          .threads = o.threads};
+}
+
+ladder::Setup text_setup(const Options& o, const meso::TokenStream& text) {
+  const meso::Index batches = std::max<meso::Index>(1, o.held_out / measured_batch);
+  const meso::Index windows = text.validation_windows(o.context);
+  meso::check(windows >= 2 * measured_batch, "the text of ", text.size(), " bytes is too short: its last tenth holds ",
+              windows, " windows of ", o.context, " tokens, expected at least ", 2 * measured_batch);
+  const meso::Index measured = std::min(batches, windows / measured_batch);
+  return {.task = {.name = "text",
+                   .vocabulary = 256,
+                   .sample = [&text, o](std::uint64_t seed, meso::Index number,
+                                        meso::Batch& batch) { text.sample(seed, number, o.batch, o.context, batch); },
+                   // Spread over the whole validation part.
+                   .held_out =
+                       [&text, o, windows, measured](meso::Index number, meso::Batch& batch) {
+                         const meso::Index stride = windows / measured_batch / measured;
+                         text.validation_batch(number * stride * measured_batch, measured_batch, o.context, batch);
+                       },
+                   .held_out_batches = measured},
+          .layers = o.layers,
+          .heads = o.heads,
+          .width = o.width,
+          .context = o.context,
+          .steps = o.steps,
+          .warmup = std::min<meso::Index>(100, o.steps / 10),
+          .measure_every = std::max<meso::Index>(1, o.steps / 30),
+          .learning_rate = o.learning_rate,
+          .sgd_learning_rate = o.sgd_learning_rate,
+          .rotation = o.rotation,
+          .threads = o.threads};
+}
+
+/// The paper's order: the norms interleave at OrthoAdam alone.
+std::vector<ladder::Rung> text_rungs() {
+  std::vector<ladder::Rung> rungs = ladder::text_layer_norm_rungs();
+  for (ladder::Rung& rung : ladder::text_rms_norm_rungs()) rungs.push_back(rung);
+  const auto ortho = std::find_if(rungs.begin(), rungs.end(), [](const auto& r) { return r.name == "softmax-1 OrthoAdam LN"; });
+  std::rotate(ortho, ortho + 1, rungs.end() - 1);
+  return rungs;
+}
+
+struct Planned {
+  const ladder::Setup* setup;
+  ladder::Rung rung;
+  ladder::Row row;
+};
+
+int run(const Options& o, const std::string& command) {
+  const std::string bytes = meso::io::read_file(o.text, "text file");
+  meso::check(static_cast<meso::Index>(bytes.size()) > o.context, "text file ", o.text, " has ", bytes.size(),
+              " bytes, fewer than a context of ", o.context, " and the byte that follows");
+  const meso::BigramBackcopy bigram(bytes);
+  const meso::TokenStream text = meso::TokenStream::from_bytes(bytes);
+  const meso::io::Interrupt interrupt;
+  const meso::io::Deadline deadline(o.deadline > 0 ? o.deadline : std::numeric_limits<double>::infinity());
+  const auto stop = [&] { return interrupt.requested() || deadline.passed(); };
+
+  std::vector<ladder::Setup> setups;
+  const auto wanted = [&](const char* name) { return std::find(o.tasks.begin(), o.tasks.end(), name) != o.tasks.end(); };
+  if (wanted("bigram")) setups.push_back(bigram_setup(o, bigram));
+  if (wanted("text")) setups.push_back(text_setup(o, text));
+  std::vector<Planned> plan;
+  std::vector<std::pair<std::string, std::string>> titles;
+  for (ladder::Setup& setup : setups) {
+    setup.stop = stop;
+    const bool is_text = setup.task.name == "text";
+    titles.emplace_back(setup.task.name,
+                        meso::message(is_text ? "English bytes" : "Bigram-Backcopy", ": ", setup.layers, " layer",
+                                      setup.layers > 1 ? "s" : "", ", ", setup.heads, " head", setup.heads > 1 ? "s" : "",
+                                      ", width ", setup.width, ", ", setup.context, " tokens, ", setup.steps, " steps of ",
+                                      is_text ? o.batch : 32, " sequences"));
+    for (meso::Index seed = 0; seed < o.seeds; ++seed)
+      for (const ladder::Rung& rung : is_text ? text_rungs() : ladder::bigram_rungs()) {
+        if (rung.name.find(o.only) == std::string::npos || (o.only.empty() && !o.full && !rung.quick)) continue;
+        ladder::Row row;
+        row.task = setup.task.name;
+        row.rung = rung.name;
+        row.normalizer = rung.normalizer;
+        row.norm = rung.norm;
+        row.optimizer = rung.optimizer;
+        row.seed = static_cast<std::uint64_t>(seed);
+        row.learning_rate = rung.learning_rate(setup);
+        plan.push_back({&setup, rung, row});
+      }
+  }
+  meso::check(!plan.empty(), "--only ", o.only, " is part of no rung's name");
+
+  std::vector<ladder::Row> rows;
+  for (const Planned& p : plan) rows.push_back(p.row);
+  auto facts = ladder::machine_facts();
+  facts.emplace_back("threads", std::to_string(o.threads));
+  facts.emplace_back("text", meso::message(std::filesystem::path(o.text).filename().string(), ", ", bytes.size(), " bytes"));
+  facts.emplace_back("rotation of OrthoAdam", o.rotation);
+  ladder::Results results({.directory = o.out,
+                           .title = "The ladder from attention sinks and outliers to neither",
+                           .command = command,
+                           .facts = facts,
+                           .task_titles = titles},
+                          rows);
+  for (const Planned& p : plan) {
+    if (stop()) break;
+    try {
+      results.add(p.rung.run(*p.setup, p.row));
+    } catch (const std::exception& e) {
+      if (&p != &plan.front()) results.finish(p.row.rung + ": " + e.what());
+      throw;
+    }
+  }
+  std::string note;
+  if (interrupt.requested())
+    note = "Stopped by a signal; rows that were not finished are marked.";
+  else if (deadline.passed())
+    note = meso::message("The deadline of ", o.deadline, " s passed; rows that were not finished are marked.");
+  results.finish(note);
+  return interrupt.requested() ? 128 + interrupt.signal() : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains the ladder of small decoders and measures each rung; writes tables, plots and report.html.");
+  Options options;
+  declare(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  std::string command = "bash examples/quickstart.sh";
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i] == std::string("--text") && i + 1 < argc && std::filesystem::path(argv[i + 1]).filename() == "kjv.txt")
+      ++i;  // quickstart.sh's own addition
+    else
+      command += std::string(" ") + argv[i];
+  }
+  try {
+    check_options(options);
+    return run(options, command);
+  } catch (const std::exception& e) {
+    std::cerr << "ladder: " << e.what() << '\n';
+    return 2;
+  }
+}

@@ -1,0 +1,21 @@
+// The rungs of the text with LayerNorm.
+#include "train_rung.hpp"
+
+namespace ladder {
+
+namespace {
+template <class Architecture>
+Row with_adam(const Setup& setup, const Row& row) {
+  return train_rung<Architecture>(setup, row, meso::Adam({.learning_rate = row.learning_rate}));
+}
+constexpr auto rate = [](const Setup& setup) { return setup.learning_rate; };
+}  // namespace
+
+std::vector<Rung> text_layer_norm_rungs() {
+  using meso::Gpt2, meso::Gpt2Softmax1;
+  return {{"softmax Adam LN", "softmax", "LayerNorm", "Adam", true, rate, with_adam<Gpt2>},
+          {"softmax-1 Adam LN", "softmax-1", "LayerNorm", "Adam", true, rate, with_adam<Gpt2Softmax1>},
+          {"softmax-1 OrthoAdam LN", "softmax-1", "LayerNorm", "OrthoAdam", false, rate, train_ortho_adam<Gpt2Softmax1>}};
+}
+
+}  // namespace ladder

@@ -1,0 +1,5 @@
+#pragma once
+// Attention: masks, positions, the op and its probe.
+#include <meso/attention/attention.hpp>
+#include <meso/attention/mask.hpp>
+#include <meso/attention/position.hpp>

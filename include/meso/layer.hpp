@@ -1,0 +1,10 @@
+#pragma once
+#include <meso/layer/activation.hpp>
+#include <meso/layer/cross_entropy.hpp>
+#include <meso/layer/embedding.hpp>
+#include <meso/layer/float_linear.hpp>
+#include <meso/layer/gelu.hpp>
+#include <meso/layer/linear.hpp>
+#include <meso/layer/mlp.hpp>
+#include <meso/layer/relu.hpp>
+#include <meso/layer/swiglu.hpp>

@@ -1,0 +1,77 @@
+#pragma once
+#include <cmath>
+#include <span>
+
+#include <meso/core/tiles.hpp>
+#include <meso/layer/embedding.hpp>
+
+namespace meso {
+
+/// A target that does not count: its row adds nothing to the loss and gets gradient 0.
+inline constexpr Token ignored_target = -1;
+
+/// Sum of the losses and number of the targets that count; mean() is the cross-entropy in nats.
+struct LossSum {
+  double sum = 0.0;
+  Index count = 0;
+  double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0.0; }
+};
+
+namespace detail {
+inline Index count_targets(std::span<const Token> targets, Index vocabulary) {
+  Index count = 0;
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    check(targets[i] == ignored_target || (targets[i] >= 0 && targets[i] < vocabulary), "cross_entropy: target ",
+          targets[i], " at index ", i, " is neither in the vocabulary of ", vocabulary, " nor ", ignored_target,
+          " (ignored)");
+    count += targets[i] != ignored_target;
+  }
+  return count;
+}
+}  // namespace detail
+
+/// loss_i = log Σ_j e^{x_ij} − x_{i,target_i}, summed over the rows whose target counts, in double, rows in order.
+/// With `dlogits` not empty also dlogits = gradient_scale/count · (softmax(x) − onehot(target)); dlogits may be logits.
+/// Shapes: logits, dlogits (tokens, vocabulary). No target that counts: loss 0, gradient 0.
+/// Error: |loss_i − exact| ≤ c(vocabulary)·u·(1 + max|x_i|).
+/// Throws: std::invalid_argument on a shape mismatch or a target out of range, which it names.
+template <class Products, class S>
+LossSum cross_entropy(CpuContext<Products>& context, const ConstView<S>& logits, std::span<const Token> targets,
+                      const View<S>& dlogits, double gradient_scale = 1.0) {
+  check(static_cast<Index>(targets.size()) == logits.rows, "cross_entropy: logits are ", shape(logits), " but there are ",
+        targets.size(), " targets");
+  if (dlogits.data) check_same_shape("cross_entropy", "logits", logits, "dlogits", dlogits);
+  LossSum loss;
+  loss.count = detail::count_targets(targets, logits.cols);
+  const S scale = loss.count > 0 ? static_cast<S>(gradient_scale / static_cast<double>(loss.count)) : S(0);
+  const auto row_loss = context.workspace.template take<double>(logits.rows);
+  const auto exponentials = context.workspace.template take<S>(workers(context) * padded<S>(logits.cols));
+  const RowTiles tiles = RowTiles::of(logits.rows, logits.cols);
+  parallel_for(context, tiles.count(), [&](Index t, Index worker) {
+    const RowTile tile = tiles[t];
+    const Array<S> scratch(exponentials.data() + worker * padded<S>(logits.cols), logits.cols);
+    for (Index i = tile.first; i < tile.first + tile.count; ++i) {
+      const Token target = targets[static_cast<std::size_t>(i)];
+      if (target == ignored_target) {
+        row_loss.data()[i] = 0.0;
+        if (dlogits.data) row_array(dlogits, i).setZero();
+        continue;
+      }
+      const ConstArray<S> x = row_array(logits, i);
+      const S top = x.template maxCoeff<Eigen::PropagateNaN>();
+      const S at_target = x[target];
+      Array<S> e = dlogits.data ? row_array(dlogits, i) : scratch;
+      e = (x - top).exp();
+      const S sum = e.sum();
+      row_loss.data()[i] = static_cast<double>(std::log(sum)) + static_cast<double>(top - at_target);
+      if (dlogits.data) {
+        e *= scale / sum;
+        e[target] -= scale;
+      }
+    }
+  });
+  for (Index i = 0; i < logits.rows; ++i) loss.sum += row_loss.data()[i];
+  return loss;
+}
+
+}  // namespace meso

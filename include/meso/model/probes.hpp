@@ -1,0 +1,56 @@
+#pragma once
+#include <utility>
+
+#include <meso/model/transformer.hpp>
+#include <meso/normalizer/null_mass.hpp>
+#include <meso/stats/outliers.hpp>
+#include <meso/stats/sinks.hpp>
+
+namespace meso {
+
+/// attention_rows on the cache of a model's forward pass; layer and head count from 0.
+/// Throws: std::invalid_argument if the layer is out of range.
+template <class Products, class S, class A, class Visitor>
+void attention_rows(CpuContext<Products>& context, const Transformer<S, A>& model, const TransformerCache<S>& cache,
+                    Index layer, Index head, Visitor&& visit) {
+  check(layer >= 0 && layer < static_cast<Index>(cache.blocks.size()), "attention_rows: layer is ", layer,
+        ", expected 0 to ", static_cast<Index>(cache.blocks.size()) - 1);
+  const AttentionShape shape = model.attention_shape(cache.batch, cache.time);
+  const View<const S> qkv = cache.blocks[static_cast<std::size_t>(layer)].qkv;
+  const Index width = shape.heads * shape.head_size, key_width = shape.key_value_heads * shape.head_size;
+  const Index theta = model.numbers().blocks[static_cast<std::size_t>(layer)].normalizer;
+  attention_rows<Products, typename A::Normalizer, typename detail::MaskOf<A>::type, S>(
+      context, model.config().normalizer, model.config().mask, shape,
+      theta >= 0 ? model.parameters()[theta].data : nullptr, qkv.col_range(0, width), qkv.col_range(width, key_width),
+      head, std::forward<Visitor>(visit));
+}
+
+/// Adds the residual stream to `statistics`: the embedding as layer 0, then layers 1 … L.
+template <class S>
+void add_hidden_states(const TransformerCache<S>& cache, HiddenStateStatistics& statistics) {
+  for (std::size_t l = 0; l < cache.residual.size(); ++l)
+    statistics.add(static_cast<Index>(l), View<const S>(cache.residual[l]), cache.time);
+}
+
+/// Adds every row of every head of every layer to `statistics`, and ends every sequence.
+template <class Products, class S, class A>
+void add_attention(CpuContext<Products>& context, const Transformer<S, A>& model, const TransformerCache<S>& cache,
+                   SinkStatistics& statistics) {
+  using N = typename A::Normalizer;
+  for (Index l = 0; l < model.config().layers; ++l) {
+    const Index number = model.numbers().blocks[static_cast<std::size_t>(l)].normalizer;
+    const S* const theta = number >= 0 ? model.parameters()[number].data : nullptr;
+    for (Index h = 0; h < model.config().heads; ++h) {
+      const ConstArray<S> parameters = detail::head_parameters<S, N>(theta, h);
+      attention_rows(context, model, cache, l, h,
+                     [&](Index, const Row& row, Index first, ConstArray<S> p, ConstArray<S> z) {
+                       double null = 1.0 - p.template cast<double>().sum();
+                       if constexpr (Normalizer<N, S>) null = null_mass(model.config().normalizer, row, parameters, z, p);
+                       statistics.add_row(l, h, row.query, p, null, first);
+                       if (row.query == cache.time - 1) statistics.end_sequence();
+                     });
+    }
+  }
+}
+
+}  // namespace meso

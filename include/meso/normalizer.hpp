@@ -1,0 +1,15 @@
+#pragma once
+#include <meso/apply.hpp>
+#include <meso/normalizer/learned_sink.hpp>
+#include <meso/normalizer/normalizer.hpp>
+#include <meso/normalizer/null_logit.hpp>
+#include <meso/normalizer/null_mass.hpp>
+#include <meso/normalizer/relu.hpp>
+#include <meso/normalizer/sigmoid.hpp>
+#include <meso/normalizer/sinkhorn.hpp>
+#include <meso/normalizer/softmax.hpp>
+#include <meso/normalizer/softmax1.hpp>
+#include <meso/normalizer/softmax_n.hpp>
+#include <meso/normalizer/softpick.hpp>
+#include <meso/normalizer/sparsemax.hpp>
+#include <meso/normalizer/ssmax.hpp>

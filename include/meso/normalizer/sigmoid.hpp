@@ -1,0 +1,40 @@
+#pragma once
+#include <cassert>
+#include <cmath>
+#include <meso/core/exp.hpp>
+#include <meso/normalizer/normalizer.hpp>
+
+namespace meso {
+
+/// Sigmoid attention, element-wise: p_i = σ(x_i + b) = 1 / (1 + e^{−(x_i + b)}).
+/// b = −log T, T the model's context (a constant), or b = −log n, n the row's visible keys. Either keeps the row sum
+/// near 1 at the start of training; rows may sum to anything in (0, n).
+/// Source: Ramapuram et al., "Theory, Analysis, and Best Practices for Sigmoid Self-Attention" (2024), arXiv
+/// 2409.04431. Stable form: e^{−(x + b)} overflows to ∞ where the weight underflows, and 1/∞ = 0. Backward: with p =
+/// σ(x + b): dx = p ∘ (1 − p) ∘ dp. Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0. Error: relative, ≤ (|x_i + b| +
+/// |b| + 8)·u.
+struct SigmoidAttention {
+  enum class Bias { context, visible };  ///< −log T, −log n
+
+  Bias bias = Bias::context;
+
+  static constexpr Index parameters_per_head = 0;
+  static constexpr bool scaled_scores = true;
+
+  template <class S>
+  void forward(const Row& row, ConstArray<S>, ConstArray<S> z, Array<S> p) const {
+    if (z.size() == 0) return;
+    const Index count = bias == Bias::context ? row.context : z.size();
+    assert(count > 0 && "SigmoidAttention needs row.context");
+    const S b = static_cast<S>(-std::log(static_cast<double>(count)));
+    p = S(1) / (S(1) + flushed_exp(-(z + b)));
+  }
+  template <class S>
+  void backward(const Row&, ConstArray<S>, ConstArray<S>, ConstArray<S> p, ConstArray<S> dp, Array<S> dz,
+                Array<S>) const {
+    // p = σ(z + b)
+    dz = p * (S(1) - p) * dp;
+  }
+};
+
+}  // namespace meso

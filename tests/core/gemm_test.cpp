@@ -1,0 +1,136 @@
+#include <Eigen/Core>
+#include <boost/test/unit_test.hpp>
+#include <meso/core/gemm.hpp>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "tests/support/products.hpp"
+#include "tests/support/random.hpp"
+#include "tests/support/tolerance.hpp"
+
+using namespace meso;
+using namespace meso::test;
+
+namespace {
+
+struct Case {
+  Index m, n, k;
+};
+constexpr Case cases[] = {{1, 1, 1},   {3, 5, 7},    {1, 17, 33},   {64, 1, 9},   {63, 65, 31},
+                          {5, 7, 0},   {0, 4, 3},    {130, 258, 5}, {300, 49, 3}, {257, 513, 2}};
+
+template <class S>
+void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
+  for (const Case& c : cases) {
+    const RowMajorMatrix<S> a = gaussian<S>(ta ? c.k : c.m, ta ? c.m : c.k, 1);
+    const RowMajorMatrix<S> b = gaussian<S>(tb ? c.n : c.k, tb ? c.k : c.n, 2);
+    RowMajorMatrix<S> out = gaussian<S>(c.m, c.n, 3);
+    const RowMajorMatrix<S> before = out;
+    CpuContext<> context(2);
+    gemm<EigenProducts, S>(context, cview(a), cview(b), view(out),
+                           {.transpose_a = ta, .transpose_b = tb, .accumulate = accumulate, .alpha = 0.5});
+    for (Index i = 0; i < c.m; ++i) {
+      for (Index j = 0; j < c.n; ++j) {
+        double sum = 0, magnitude = accumulate ? std::abs(static_cast<double>(before(i, j))) : 0;
+        for (Index l = 0; l < c.k; ++l) {
+          const double term = 0.5 * static_cast<double>(ta ? a(l, i) : a(i, l)) * static_cast<double>(tb ? b(j, l) : b(l, j));
+          sum += term;
+          magnitude += std::abs(term);
+        }
+        if (accumulate) sum += static_cast<double>(before(i, j));
+        // k products and k − 1 sums, the factor alpha, the sum with c: (k + 3) roundings on the longest path.
+        const double tolerance = static_cast<double>(c.k + 3) * unit_roundoff<S> * magnitude;
+        BOOST_TEST(within(static_cast<double>(out(i, j)), sum, tolerance));
+      }
+    }
+  }
+}
+
+template <class S>
+RowMajorMatrix<S> product(int threads) {
+  const RowMajorMatrix<S> a = gaussian<S>(211, 97, 4), b = gaussian<S>(301, 97, 5);
+  RowMajorMatrix<S> c(211, 301);
+  CpuContext<> context(threads);
+  gemm<EigenProducts, S>(context, cview(a), cview(b), view(c), {.transpose_b = true});
+  return c;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(gemm_suite)
+
+BOOST_AUTO_TEST_CASE(agrees_with_the_naive_loop) {
+  for (const bool ta : {false, true})
+    for (const bool tb : {false, true})
+      for (const bool accumulate : {false, true}) {
+        against_the_naive_loop<double>(ta, tb, accumulate);
+        against_the_naive_loop<float>(ta, tb, accumulate);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(writes_through_strided_views_only) {
+  const RowMajorMatrix<double> a = gaussian<double>(6, 9, 1), b = gaussian<double>(7, 9, 2);
+  RowMajorMatrix<double> out = RowMajorMatrix<double>::Constant(10, 12, 99.0);
+  CpuContext<> context(2);
+  gemm<EigenProducts, double>(context, cview(a).col_range(2, 5), cview(b).col_range(3, 5), view(out).block(2, 3, 6, 7),
+                              {.transpose_b = true});
+  for (Index i = 0; i < 10; ++i)
+    for (Index j = 0; j < 12; ++j) {
+      const bool inside = i >= 2 && i < 8 && j >= 3 && j < 10;
+      double expected = inside ? 0.0 : 99.0;
+      if (inside)
+        for (Index l = 0; l < 5; ++l) expected += a(i - 2, 2 + l) * b(j - 3, 3 + l);
+      BOOST_TEST(within(out(i, j), expected, inside ? 7 * unit_roundoff<double> * 30 : 0.0));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(bias_is_added_to_every_row) {
+  RowMajorMatrix<float> a(2, 1), b(3, 1), c(2, 3);
+  a << 1, 2;
+  b << 10, 20, 30;
+  const float bias[] = {1, 2, 3};
+  CpuContext<> context(1);
+  gemm<EigenProducts, float>(context, cview(a), cview(b), view(c), {.transpose_b = true}, bias);
+  RowMajorMatrix<float> expected(2, 3);
+  expected << 11, 22, 33, 21, 42, 63;
+  BOOST_TEST((c.array() == expected.array()).all());
+}
+
+BOOST_AUTO_TEST_CASE(wrong_shapes_are_named) {
+  RowMajorMatrix<float> a(2, 3), b(4, 5), c(2, 5);
+  CpuContext<> context(1);
+  BOOST_CHECK_EXCEPTION((gemm<EigenProducts, float>(context, cview(a), cview(b), view(c))), std::invalid_argument,
+                        [](const std::exception& e) {
+                          return std::string(e.what()) == "gemm: c is (2, 5) but a is (2, 3) and b is (4, 5)";
+                        });
+}
+
+// The bits must not depend on our threads, OpenMP's default or Eigen's setting; the user's settings stay as they were.
+BOOST_AUTO_TEST_CASE(same_bits_for_any_threads) {
+  const RowMajorMatrix<float> reference = product<float>(1);
+  const int eigen_before = Eigen::nbThreads();
+  for (const int eigen_threads : {0, 1, 2}) {
+    Eigen::setNbThreads(eigen_threads);
+    for (const int omp_threads : {1, 2}) {
+#ifdef _OPENMP
+      const int omp_before = omp_get_max_threads();
+      omp_set_num_threads(omp_threads);
+#endif
+      const int setting = Eigen::nbThreads();
+      for (const int threads : {1, 2, 3}) {
+        BOOST_TEST((product<float>(threads).array() == reference.array()).all());
+        BOOST_TEST(Eigen::nbThreads() == setting);
+      }
+#ifdef _OPENMP
+      BOOST_TEST(omp_get_max_threads() == omp_threads);
+      omp_set_num_threads(omp_before);
+#else
+      (void)omp_threads;
+#endif
+    }
+  }
+  Eigen::setNbThreads(eigen_before);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Builds and runs the tests, in tiers. Installs what is missing.
+#   bash tests/run.sh             the suite with g++ in Release; every header alone; consumers; clang++ on every header
+#                                 and one binary; AddressSanitizer and UndefinedBehaviorSanitizer on one binary
+#   bash tests/run.sh --all       the same with the whole suite under clang++ and the sanitizers, and the benchmarks
+#   bash tests/run.sh --quick     the suite with g++ in Release only
+#   --preset NAME                 another CMake preset than ci for the suite
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() { sed -n '2,/^set/{s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
+
+depth=default
+preset=ci
+while (($#)); do
+  case $1 in
+    --all) depth=all ;;
+    --quick) depth=quick ;;
+    --preset) preset=${2:?--preset needs a name} && shift ;;
+    -h | --help) usage && exit 0 ;;
+    *) echo "tests/run.sh: unknown option $1" >&2 && usage >&2 && exit 2 ;;
+  esac
+  shift
+done
+
+# The module whose binary alone runs under clang++ and under the sanitizers, when not all do.
+clang_module=model
+sanitized_module=attention
+
+source cmake/packages.sh
+packages=(g++ cmake ninja-build ccache libeigen3-dev libboost-test-dev libcli11-dev gnuplot-nox bible-kjv)
+[[ $depth == quick && $preset != clang ]] || packages+=(clang libomp-dev)
+[[ $depth != all ]] || packages+=(libbenchmark-dev)
+meso_packages "${packages[@]}"
+
+export OMP_WAIT_POLICY=passive # threads that spin slow each other down on a busy machine
+export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$(nproc)}
+export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
+
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+configure() { cmake --preset "$1" >"$logs/configure" 2>&1 || { cat "$logs/configure" && return 1; }; }
+
+# test PRESET [CTEST-ARGUMENT...]: runs ctest and keeps its summary and the number of Boost test cases.
+run_ctest() {
+  local build=build/$1 status=0
+  shift
+  ctest --test-dir "$build" --output-on-failure --no-tests=error "$@" | tee "$logs/ctest" || status=$?
+  grep -E '^[0-9]+% tests passed' "$logs/ctest" >>"$logs/summaries" || true
+  grep -E '^Running [0-9]+ test case' "$build/Testing/Temporary/LastTest.log" >>"$logs/cases" || true
+  return $status
+}
+
+suite() {
+  configure "$1"
+  cmake --build "build/$1"
+  run_ctest "$1" -LE 'consumer|headers'
+}
+
+headers() { # PRESET [HOW]
+  configure "$1"
+  cmake --build "build/$1" --target meso_headers meso_odr
+  run_ctest "$1" -L headers
+}
+
+consumers() {
+  configure "$1"
+  run_ctest "$1" -L consumer
+}
+
+binary() { # PRESET MODULE
+  configure "$1"
+  cmake --build "build/$1" --target "test_$2"
+  run_ctest "$1" -R "^test_$2\$"
+}
+
+clang_headers_and_binary() {
+  headers clang
+  binary clang "$clang_module"
+}
+
+benches() {
+  configure release
+  cmake --build build/release --target meso_bench
+  local bench
+  for bench in build/release/bench/*_bench; do
+    [[ ! -x $bench ]] || "$bench" --benchmark_min_time=0.01
+  done
+}
+
+failed=0
+tier() { # NAME COMMAND...
+  local name=$1 start=$SECONDS status=0 outcome=passed
+  shift
+  echo "=== $name"
+  set +e
+  (set -e && "$@")
+  status=$?
+  set -e
+  if ((status != 0)); then
+    outcome=FAILED
+    failed=1
+  fi
+  echo "tier $name: $outcome in $((SECONDS - start)) s" >>"$logs/tiers"
+}
+
+tier "suite ($preset)" suite "$preset"
+if [[ $depth != quick ]]; then
+  tier "headers alone ($preset)" headers "$preset"
+  tier "consumers" consumers "$preset"
+fi
+if [[ $depth == default ]]; then
+  tier "clang++: every header, test_$clang_module" clang_headers_and_binary
+  tier "sanitizers: test_$sanitized_module" binary asan "$sanitized_module"
+elif [[ $depth == all ]]; then
+  tier "clang++: every header" headers clang
+  tier "clang++: suite" suite clang
+  tier "sanitizers: suite" suite asan
+  tier "benchmarks" benches
+fi
+
+echo
+cat "$logs/tiers"
+if [[ -s $logs/cases ]]; then
+  awk '{ n += $2 } END { print n " Boost test cases" }' "$logs/cases"
+fi
+if [[ -s $logs/summaries ]]; then
+  awk '{ failed += $4; total += $NF } END {
+    printf "%d%% tests passed, %d tests failed out of %d\n", int(100 * (total - failed) / total), failed, total }' "$logs/summaries"
+fi
+((failed == 0)) || echo "tests/run.sh: FAILED"
+exit $failed

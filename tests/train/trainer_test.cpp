@@ -1,0 +1,156 @@
+#include <boost/test/unit_test.hpp>
+#include <meso/model/architectures.hpp>
+#include <meso/model/probes.hpp>
+#include <meso/optim.hpp>
+#include <meso/train/evaluate.hpp>
+#include <meso/train/trainer.hpp>
+
+#include "tests/support/products.hpp"
+
+using namespace meso;
+
+namespace {
+
+const TokenStream& stream() {
+  static const TokenStream s = [] {
+    std::vector<Token> tokens;
+    for (Index i = 0; i < 4000; ++i) tokens.push_back(static_cast<Token>((i * i / 7 + i) % 23));
+    return TokenStream(std::move(tokens));
+  }();
+  return s;
+}
+const auto batches = [](Index number, Batch& batch) { stream().sample(5, number, 4, 16, batch); };
+
+TransformerConfig<Gpt2Softmax1> tiny() {
+  return {.vocabulary = 23, .width = 16, .layers = 2, .heads = 2, .context = 16};
+}
+
+template <class Optimizer>
+std::vector<float> trained(Optimizer optimizer, int threads, Index steps = 5) {
+  Transformer<float, Gpt2Softmax1> model(tiny());
+  CpuContext<> context(threads);
+  train(context, model, optimizer, Constant{}, batches, {.steps = steps});
+  const Buffer<float>& values = model.parameters().values;
+  return {values.data(), values.data() + values.size()};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(trainer)
+
+BOOST_AUTO_TEST_CASE(loss_falls_and_observers_see_it) {
+  // Counting: each token follows from the one before it, so the loss falls from log 23 towards 0.
+  std::vector<Token> counting(4000);
+  for (std::size_t i = 0; i < counting.size(); ++i) counting[i] = static_cast<Token>(i % 23);
+  const TokenStream numbers(std::move(counting));
+  Transformer<float, Gpt2Softmax1> model(tiny());
+  CpuContext<> context(2);
+  Adam optimizer({.learning_rate = 1e-2});
+  std::vector<StepReport> reports;
+  Index calls = 0;
+  const Index done = train(
+      context, model, optimizer, WarmupCosine{.warmup = 5, .total = 60},
+      [&](Index number, Batch& batch) { numbers.sample(5, number, 4, 16, batch); }, {.steps = 60},
+      [&](const StepReport& r) { reports.push_back(r); }, [&](const StepReport&) { return ++calls < 50; });
+  BOOST_TEST(done == 50);
+  BOOST_TEST(reports.size() == 50u);
+  BOOST_TEST(reports[0].step == 1);
+  BOOST_TEST(reports[0].tokens == 64);
+  BOOST_TEST(std::abs(reports[0].loss - std::log(23.0)) < 0.1);
+  BOOST_TEST(reports.back().loss < reports[0].loss / 2);
+  BOOST_TEST(optimizer.steps() == 50);
+}
+
+BOOST_AUTO_TEST_CASE(same_bits_for_any_threads) {
+  const auto equal = [](auto optimizer) {
+    const std::vector<float> one = trained(optimizer, 1);
+    BOOST_TEST((trained(optimizer, 2) == one));
+    BOOST_TEST((trained(optimizer, 3) == one));
+  };
+  equal(Adam({.learning_rate = 1e-3}));
+  equal(Sgd({.learning_rate = 0.1, .momentum = 0.9}));
+  equal(RmsProp({.learning_rate = 1e-3}));
+  equal(OrthoAdam<KroneckerRotation>({.learning_rate = 1e-3}));
+  equal(OrthoAdam<HadamardRotation>({.learning_rate = 1e-3}));
+}
+
+// Two micro-batches of four sequences are one batch of eight: the gradients differ by rounding alone.
+BOOST_AUTO_TEST_CASE(micro_batches_average_their_gradients) {
+  const auto first_step = [](Index micro) {
+    Transformer<double, Gpt2Softmax1> model(tiny());
+    CpuContext<> context(2);
+    Sgd optimizer({.learning_rate = 0.1});
+    const auto source = [micro](Index number, Batch& batch) { stream().sample(5, number, 8 / micro, 16, batch); };
+    double loss = 0;
+    train(context, model, optimizer, Constant{}, source, {.steps = 1, .micro_batches = micro, .clip_norm = 0},
+          [&](const StepReport& r) { loss = r.loss; });
+    return std::pair(loss, model.parameters());
+  };
+  const auto [loss1, whole] = first_step(1);
+  const auto [loss2, halves] = first_step(2);
+  BOOST_TEST(std::abs(loss1 - loss2) < 1e-13);
+  for (Index i = 0; i < whole.values.size(); ++i)
+    BOOST_REQUIRE(std::abs(whole.values.data()[i] - halves.values.data()[i]) < 1e-14);
+}
+
+BOOST_AUTO_TEST_CASE(frozen_parameters_stay) {
+  Transformer<float, Gpt2Softmax1> model(tiny());
+  const Parameters<float> before = model.parameters();
+  BOOST_TEST(model.parameters().layout.freeze("blocks.0.") > 0);
+  CpuContext<> context(2);
+  Adam optimizer({.learning_rate = 1e-2});
+  train(context, model, optimizer, Constant{}, batches, {.steps = 2});
+  for (const ParameterInfo& p : model.parameters().layout) {
+    const bool same = (map(std::as_const(model.parameters())[p.name]).array() == map(before[p.name]).array()).all();
+    BOOST_TEST(same == (p.name.starts_with("blocks.0.")), p.name);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_bad_loss_names_step_layer_and_tensor) {
+  Transformer<float, Gpt2Softmax1> model(tiny());
+  CpuContext<> context(2);
+  Adam optimizer({.learning_rate = 1e-3});
+  const auto error = [&](auto&& spoil) -> std::string {
+    try {
+      train(context, model, optimizer, Constant{}, batches, {.steps = 3}, [&](const StepReport& r) {
+        if (r.step == 2) spoil();
+      });
+    } catch (const NonFiniteLoss& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Parameters<float> good = model.parameters();
+  BOOST_TEST(error([&] { model.parameters()["blocks.1.mlp.up"](0, 0) = nan; }) ==
+             "training step 3: the loss is nan; first in parameter blocks.1.mlp.up");
+  model.parameters() = good;
+  // Finite weights whose product overflows: named where it appears, not where it ends up.
+  const std::string message = error([&] { map(model.parameters()["blocks.1.mlp.up"]).setConstant(3e38f); });
+  BOOST_TEST(message.find("training step 3: the loss is nan; first in layer 2, mlp.up") == 0, message);
+  BOOST_CHECK_THROW(train(context, model, optimizer, Constant{}, batches, {}), std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_CASE(evaluation_and_probes) {
+  Transformer<float, Gpt2Softmax1> model(tiny());
+  CpuContext<> context(2);
+  TransformerCache<float> cache;
+  HiddenStateStatistics hidden;
+  SinkStatistics sinks;
+  const LossSum loss = evaluate(
+      context, model, [](Index i, Batch& b) { stream().validation_batch(4 * i, 4, 16, b); }, 3, cache, FloatLinear{},
+      static_cast<const Parameters<float>*>(nullptr), [&](const TransformerCache<float>& c) {
+        add_hidden_states(c, hidden);
+        add_attention(context, model, c, sinks);
+      });
+  BOOST_TEST(loss.count == 3 * 64);
+  BOOST_TEST(std::abs(loss.mean() - std::log(23.0)) < 0.1);
+  // Untrained heads weigh every key alike, scores are near 0: p_ij ≈ 1/(i + 1), so the mean mass of key 1 over the
+  // rows 2 … 16 is near Σ 1/(i+1) / 15, and so is the null mass.
+  double expected = 0;
+  for (int i = 2; i <= 16; ++i) expected += 1.0 / (i + 1) / 15;
+  BOOST_TEST(std::abs(sinks.first_token_mass() - expected) < 0.01);
+  BOOST_TEST(std::abs(sinks.null_mass() - expected) < 0.01);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
