@@ -1,0 +1,303 @@
+#pragma once
+#include <algorithm>
+#include <array>
+#include <meso/optim/rotation/no_rotation.hpp>
+#include <meso/optim/rotation/rotation.hpp>
+#include <meso/optim/tiles.hpp>
+#include <meso/optim/update_rule.hpp>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace meso {
+
+/// What changes from step to step.
+struct StepOptions {
+  double learning_rate_factor = 1.0;  ///< of a schedule, ≥ 0; multiplies the rule's learning rate
+  double gradient_scale = 1.0;        ///< of clipping; multiplies the gradient before decay is added
+};
+
+/// All that an optimizer of S remembers: what a checkpoint must hold, but for the plans, which follow from the names.
+template <class S, class Plan>
+struct OptimizerState {
+  ParameterLayout layout;                  ///< of the first step
+  std::vector<Buffer<S>> moments;          ///< one buffer of layout.size() elements a moment; empty if not used
+  std::vector<Index> steps;                ///< of each parameter: how often it was updated
+  std::vector<std::optional<Plan>> plans;  ///< of each parameter that was ever updated
+};
+
+/// Drives an update rule over parameters. Per parameter, in this order:
+///   g' = gradient_scale·g,  coupled decay: g' += λθ
+///   u  = rule.direction(g'),  with a rotation Q: u = Qᵀ rule.direction(Q g')
+///   decoupled decay: θ *= 1 − lr·λ
+///   θ −= lr·u,  lr = learning_rate · learning_rate_factor · the parameter's learning_rate_scale
+/// Decay applies to kinds matrix and embedding, with `decay_vectors` to gains, biases and normalizers too.
+/// A frozen parameter is left alone with its moments and its step count: unfrozen later it starts as if new.
+/// State is sized at the first step; from then on a step allocates nothing.
+/// Numerics: the gradient is never rescaled on its own account. NaN and Inf pass through. Element-wise work is cut into
+/// fixed tiles: the same bits for any number of threads.
+/// Throws: std::invalid_argument for a bad hyper-parameter, and when one optimizer meets two layouts or two scalars.
+template <class Rule, class RotationPolicy = NoRotation>
+class Optimizer {
+ public:
+  Rule rule;
+  RotationPolicy rotation;
+  bool decay_vectors = false;
+
+  explicit Optimizer(Rule update_rule = {}, RotationPolicy rotation_policy = {})
+      : rule(std::move(update_rule)), rotation(std::move(rotation_policy)) {
+    detail::check_positive("optimizer", "learning_rate", rule.learning_rate);
+    detail::check_not_negative("optimizer", "weight_decay", rule.weight_decay);
+    if constexpr (requires { rule.validate(); }) rule.validate();
+    if constexpr (requires { rotation.validate(); }) rotation.validate();
+  }
+
+  /// One step of all parameters that are not frozen. Frozen flags and learning rate scales are those of
+  /// parameters.layout.
+  template <class Products, class S>
+  void step(CpuContext<Products>& context, Parameters<S>& parameters, const Parameters<S>& gradients,
+            const StepOptions& options = {}) {
+    check(parameters.layout.count() == gradients.layout.count() && parameters.values.size() == gradients.values.size(),
+          "optimizer: the parameters are ", parameters.layout.count(), " in a buffer of ", parameters.values.size(),
+          " elements but the gradients are ", gradients.layout.count(), " in ", gradients.values.size());
+    advance<S>(context, parameters.layout, parameters.values.data(), gradients.values.data(), options);
+  }
+
+  /// One step of a single vector or matrix: any dense Eigen lvalue in any storage order, its gradient any dense
+  /// expression of the same shape. A vector is the parameter (1, n).
+  /// Without a rotation decay applies to whatever is passed, as in PyTorch; with one, vectors do not decay unless
+  /// `decay_vectors`. The rotation of the parameter is that of the name "theta".
+  template <class Theta, class Gradient>
+  void step(Eigen::DenseBase<Theta>& theta, const Eigen::DenseBase<Gradient>& gradient,
+            const StepOptions& options = {}) {
+    using S = typename Theta::Scalar;
+    static_assert(std::is_same_v<S, typename Gradient::Scalar>, "the gradient must have the parameter's scalar type");
+    const Index rows = theta.rows(), cols = theta.cols(), size = theta.size();
+    check(gradient.rows() == rows && gradient.cols() == cols, "optimizer: the parameter is (", rows, ", ", cols,
+          ") but its gradient is (", gradient.rows(), ", ", gradient.cols(), ")");
+    const bool vector = rows == 1 || cols == 1;
+    const Index layout_rows = vector ? 1 : rows, layout_cols = vector ? size : cols;
+    const ParameterLayout& known = state<S>().layout;
+    if (known.count() != 1 || known[0].name != "theta" || known[0].rows != layout_rows ||
+        known[0].cols != layout_cols) {
+      ParameterLayout layout;
+      layout.add("theta", layout_rows, layout_cols, vector && rotated ? ParameterKind::bias : ParameterKind::matrix);
+      prepare<S>(context_, layout);
+    }
+    using Dense = Eigen::Map<Eigen::Array<S, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
+    const auto scratch = context_.workspace.template take<S>(2 * padded<S>(size));
+    Dense values(scratch.data(), rows, cols), slope(scratch.data() + padded<S>(size), rows, cols);
+    values = theta.derived().array();
+    slope = gradient.derived().array();
+    advance<S>(context_, known, values.data(), slope.data(), options);
+    theta.derived().array() = values;
+  }
+
+  /// Back to the state before the first step; forgets the layout too.
+  void reset() {
+    float_ = {};
+    double_ = {};
+    steps_ = 0;
+  }
+
+  /// Calls of step since the start or the last reset.
+  Index steps() const { return steps_; }
+
+  template <class S>
+  using State = OptimizerState<S, RotationPlan<RotationPolicy, S>>;
+  template <class S>
+  State<S>& state() {
+    if constexpr (std::is_same_v<S, float>) {
+      return float_;
+    } else {
+      static_assert(std::is_same_v<S, double>, "optimizers work on float and double");
+      return double_;
+    }
+  }
+  template <class S>
+  const State<S>& state() const {
+    return const_cast<Optimizer*>(this)->template state<S>();
+  }
+
+  /// Sizes the state and builds the rotations, as the first step does. To read a checkpoint into state(), call it
+  /// first.
+  template <class S, class Products>
+  void prepare(CpuContext<Products>& context, const ParameterLayout& layout) {
+    static_assert(UpdateRule<Rule, S>, "the rule does not satisfy meso::UpdateRule (see meso/optim/update_rule.hpp)");
+    static_assert(Rotation<RotationPolicy, S>,
+                  "the rotation does not satisfy meso::Rotation (see meso/optim/rotation/rotation.hpp)");
+    State<S>& now = state<S>();
+    check((std::is_same_v<S, float> ? double_.layout.count() : float_.layout.count()) == 0,
+          "optimizer: the first step was of ", std::is_same_v<S, float> ? "double" : "float",
+          " parameters and this one is of ", std::is_same_v<S, float> ? "float" : "double",
+          "; one optimizer serves one set of parameters (reset forgets it)");
+    if (now.layout.count() == 0) {
+      State<S> fresh{
+          layout, std::vector<Buffer<S>>(static_cast<std::size_t>(Rule::moments)),
+          std::vector<Index>(static_cast<std::size_t>(layout.count())),
+          std::vector<std::optional<RotationPlan<RotationPolicy, S>>>(static_cast<std::size_t>(layout.count()))};
+      build_plans<S>(context, layout, fresh);
+      now = std::move(fresh);
+    } else {
+      if (&layout != &now.layout) check_layout(now.layout, layout);
+      build_plans<S>(context, layout, now);
+    }
+    for (int k = 0; k < Rule::moments; ++k)
+      if (detail::uses_moment(rule, k)) now.moments[static_cast<std::size_t>(k)].resize(layout.size());
+  }
+
+ private:
+  static constexpr bool rotated = !std::is_same_v<RotationPolicy, NoRotation>;
+  /// Elements that the rule sees at once: gradient, direction, two moments and values fit into the L1 cache.
+  static constexpr Index run_size = 512;
+
+  template <class S>
+  struct Scalars {
+    S gradient_scale, coupled_decay, keep, rate;
+    bool plain_gradient() const { return gradient_scale == S(1) && coupled_decay == S(0); }
+  };
+
+  template <class S>
+  Scalars<S> scalars(const ParameterInfo& info, const StepOptions& options) const {
+    const double rate = rule.learning_rate * options.learning_rate_factor * info.learning_rate_scale;
+    const bool decays = decay_vectors || info.kind == ParameterKind::matrix || info.kind == ParameterKind::embedding;
+    const double decay = decays ? rule.weight_decay : 0.0;
+    return {static_cast<S>(options.gradient_scale), static_cast<S>(Rule::decoupled_decay ? 0.0 : decay),
+            static_cast<S>(Rule::decoupled_decay ? 1.0 - rate * decay : 1.0), static_cast<S>(rate)};
+  }
+
+  template <class S, class Products>
+  void build_plans(CpuContext<Products>& context, const ParameterLayout& layout, State<S>& target) const {
+    const auto missing = [&](Index i) { return !layout[i].frozen && !target.plans[static_cast<std::size_t>(i)]; };
+    bool any = false;
+    for (Index i = 0; i < layout.count(); ++i) any = any || missing(i);
+    if (!any) return;
+    parallel_for(context, layout.count(), [&](Index i, Index) {
+      if (missing(i))
+        target.plans[static_cast<std::size_t>(i)].emplace(
+            rotation.template prepare<S>(layout[i].name, layout[i].rows, layout[i].cols));
+    });
+  }
+
+  static void check_layout(const ParameterLayout& first, const ParameterLayout& now) {
+    check(first.count() == now.count(), "optimizer: the first step was of ", first.count(),
+          " parameters and this one is of ", now.count(),
+          "; one optimizer serves one set of parameters (reset forgets it)");
+    for (Index i = 0; i < now.count(); ++i) {
+      const ParameterInfo &a = first[i], &b = now[i];
+      check(a.name == b.name && a.rows == b.rows && a.cols == b.cols && a.offset == b.offset, "optimizer: parameter ",
+            i, " was ", a.name, " (", a.rows, ", ", a.cols, ") in the first step and is ", b.name, " (", b.rows, ", ",
+            b.cols, ") now; one optimizer serves one set of parameters (reset forgets it)");
+    }
+  }
+
+  template <class S, class Products>
+  void advance(CpuContext<Products>& context, const ParameterLayout& layout, S* theta, const S* gradient,
+               const StepOptions& options) {
+    detail::check_not_negative("optimizer", "learning_rate_factor", options.learning_rate_factor);
+    prepare<S>(context, layout);
+    if constexpr (rotated) {
+      for (Index i = 0; i < layout.count(); ++i)
+        if (!layout[i].frozen) advance_rotated<S>(context, layout[i], i, theta, gradient, options);
+    } else {
+      advance_plain<S>(context, layout, theta, gradient, options);
+    }
+    State<S>& now = state<S>();
+    for (Index i = 0; i < layout.count(); ++i)
+      if (!layout[i].frozen) ++now.steps[static_cast<std::size_t>(i)];
+    ++steps_;
+  }
+
+  /// u = the direction of `count` elements from `first` of the flat buffer.
+  template <class S>
+  void direction(State<S>& now, Index parameter, Index first, Index count, const S* g, S* u) const {
+    [&]<std::size_t... K>(std::index_sequence<K...>) {
+      [[maybe_unused]] const auto moment = [&](Buffer<S>& m) {
+        return array(m.size() ? m.data() + first : nullptr, m.size() ? count : 0);
+      };
+      rule.direction(now.steps[static_cast<std::size_t>(parameter)] + 1, array(g, count), array(u, count),
+                     moment(now.moments[K])...);
+    }
+    (std::make_index_sequence<static_cast<std::size_t>(Rule::moments)>{});
+  }
+
+  template <class S>
+  static void scaled_gradient(const Scalars<S>& k, const S* theta, const S* g, S* out, Index count) {
+    if (k.coupled_decay == S(0))
+      array(out, count) = k.gradient_scale * array(g, count);
+    else
+      array(out, count) = k.gradient_scale * array(g, count) + k.coupled_decay * array(theta, count);
+  }
+  template <class S>
+  static void apply(const Scalars<S>& k, S* theta, const S* u, Index count) {
+    if (k.keep == S(1))
+      array(theta, count) -= k.rate * array(u, count);
+    else
+      array(theta, count) = k.keep * array(theta, count) - k.rate * array(u, count);
+  }
+
+  /// One pass over memory: every run goes from gradient to values while it is in the L1 cache.
+  template <class S, class Products>
+  void advance_plain(CpuContext<Products>& context, const ParameterLayout& layout, S* theta, const S* gradient,
+                     const StepOptions& options) {
+    State<S>& now = state<S>();
+    const auto tiles = detail::element_tiles(context, layout);
+    const auto scratch = context.workspace.template take<S>(workers(context) * 2 * run_size);
+    parallel_for(context, tiles.size(), [&](Index t, Index worker) {
+      const detail::ElementTile tile = tiles.data()[t];
+      const ParameterInfo& info = layout[tile.parameter];
+      const Scalars<S> k = scalars<S>(info, options);
+      S *const u = scratch.data() + worker * 2 * run_size, *const scaled = u + run_size;
+      const Index begin = info.offset + tile.first;
+      for (Index first = begin; first < begin + tile.count; first += run_size) {
+        const Index count = std::min<Index>(run_size, begin + tile.count - first);
+        const S* g = gradient + first;
+        if (!k.plain_gradient()) {
+          scaled_gradient<S>(k, theta + first, g, scaled, count);
+          g = scaled;
+        }
+        direction<S>(now, tile.parameter, first, count, g, u);
+        apply<S>(k, theta + first, u, count);
+      }
+    });
+  }
+
+  template <class S, class Products>
+  void advance_rotated(CpuContext<Products>& context, const ParameterInfo& info, Index i, S* theta, const S* gradient,
+                       const StepOptions& options) {
+    State<S>& now = state<S>();
+    const auto& plan = *now.plans[static_cast<std::size_t>(i)];
+    const Scalars<S> k = scalars<S>(info, options);
+    const auto scratch_a = context.workspace.template take<S>(info.size());
+    const auto scratch_b = context.workspace.template take<S>(info.size());
+    S *const values = theta + info.offset, *const a = scratch_a.data(), *const b = scratch_b.data();
+    const auto run = [&](auto&& f) {
+      const Index size = detail::element_tile_size;
+      parallel_for(context, (info.size() + size - 1) / size,
+                   [&](Index t, Index) { f(t * size, std::min<Index>(size, info.size() - t * size)); });
+    };
+    View<const S> g = parameter_view(gradient, info);
+    if (!k.plain_gradient()) {
+      run([&](Index first, Index count) { scaled_gradient<S>(k, values + first, g.data + first, a + first, count); });
+      g = scratch_a.view(info.rows, info.cols);
+    }
+    plan.rotate(context, g, scratch_b.view(info.rows, info.cols));
+    run([&](Index first, Index count) {
+      for (Index j = first; j < first + count; j += run_size) {
+        const Index n = std::min<Index>(run_size, first + count - j);
+        direction<S>(now, i, info.offset + j, n, b + j, a + j);
+      }
+    });
+    plan.rotate_back(context, View<const S>(scratch_a.view(info.rows, info.cols)),
+                     scratch_b.view(info.rows, info.cols));
+    run([&](Index first, Index count) { apply<S>(k, values + first, b + first, count); });
+  }
+
+  State<float> float_;
+  State<double> double_;
+  Index steps_ = 0;
+  CpuContext<> context_{1};  // of plain Eigen data
+};
+
+}  // namespace meso

@@ -1,0 +1,22 @@
+#pragma once
+#include <meso/optim/adam.hpp>
+#include <meso/optim/rotation/kronecker.hpp>
+
+namespace meso {
+
+struct OrthoAdamVariant {
+  static constexpr const char* name = "OrthoAdam";
+  static constexpr bool decoupled_decay = true;
+  static constexpr double weight_decay = 0.0;
+};
+using OrthoAdamRule = BasicAdamRule<OrthoAdamVariant>;
+
+/// OrthoAdam: Adam in a fixed random orthogonal basis Q of each parameter, so that no channel of the residual stream is
+/// privileged: ḡ = Qg; m, v from ḡ as in Adam; θ −= lr·Qᵀ(m̂/(√v̂ + ε)).
+/// Source: Kaul et al., "From Attention to Activation", ICLR 2025, Algorithm 1.
+/// Decay is decoupled, in the original basis, and leaves vectors alone (λ = 0 by default); vectors are rotated too.
+/// A rotation may be DenseRotation (Algorithm 1 as written), KroneckerRotation or HadamardRotation.
+template <class RotationPolicy = KroneckerRotation>
+using OrthoAdam = Optimizer<OrthoAdamRule, RotationPolicy>;
+
+}  // namespace meso
