@@ -4,17 +4,29 @@
 namespace ladder {
 
 namespace {
+
+// Rotary positions leave ⟨s⟩ to be told apart by its embedding alone.
+struct Softmax : meso::Gpt2 {
+  using Position = meso::Rotary;
+};
+struct Softmax1 : Softmax {
+  using Normalizer = meso::Softmax1;
+};
+
 template <class Architecture>
 Row with_adamw(const Setup& setup, const Row& row) {
   return train_rung<Architecture>(
       setup, row, meso::AdamW({.learning_rate = row.learning_rate, .beta2 = 0.99, .weight_decay = 1e-4}));
 }
 constexpr auto rate = [](const Setup& setup) { return setup.learning_rate; };
+
 }  // namespace
 
 std::vector<Rung> bigram_rungs() {
-  return {{"softmax", "softmax", "LayerNorm", "AdamW", true, rate, with_adamw<meso::Gpt2>},
-          {"softmax-1", "softmax-1", "LayerNorm", "AdamW", true, rate, with_adamw<meso::Gpt2Softmax1>}};
+  return {{"softmax", "softmax", "LayerNorm", "AdamW", true, rate, with_adamw<Softmax>},
+          {"softmax-1", "softmax-1", "LayerNorm", "AdamW", true, rate, with_adamw<Softmax1>},
+          {"softmax learned pos", "softmax", "LayerNorm", "AdamW", false, rate, with_adamw<meso::Gpt2>},
+          {"softmax-1 learned pos", "softmax-1", "LayerNorm", "AdamW", false, rate, with_adamw<meso::Gpt2Softmax1>}};
 }
 
 }  // namespace ladder

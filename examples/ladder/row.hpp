@@ -98,7 +98,7 @@ inline std::string format_value(double value, Style style, bool sign = false, in
   const std::string text = style == Style::percent ? meso::io::format_percent(value)
                            : style == Style::share ? meso::io::format_fixed(value, 3)
                                                    : meso::io::format_number(value, digits);
-  return sign && value > 0 ? "+" + text : text;
+  return sign && value > 0 ? meso::message("+", text) : text;
 }
 
 /// A penalty or a gap in perplexity and the like: signed, three decimals, fewer when it is large.
@@ -109,7 +109,7 @@ inline std::string format_difference(double value, Style style) {
                                         : meso::io::format_fixed(value, size < 10    ? 3
                                                                         : size < 100 ? 2
                                                                                      : 1);
-  return value > 0 ? "+" + text : text;
+  return value > 0 ? meso::message("+", text) : text;
 }
 
 /// The shortest form of a learning rate: 0.003.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,25 +16,27 @@ namespace meso {
 ///   x_{t+1} = x_{t−1}, else x_{t+1} is drawn from the bigram row of x_t.
 /// The triggers are the three most frequent symbols. Starting from another symbol keeps two triggers from ever standing
 /// side by side, where each would copy the other for ever.
+/// Symbols are those of Shannon's experiments: the letters without case, and one space for any run of other bytes.
+/// (With punctuation as symbols a comma, which a space always follows, would copy itself for ever.)
 /// Source: Guo et al., "Active-Dormant Attention Heads" (arXiv 2410.13835), §2; the table is counted from a text.
 class BigramBackcopy {
  public:
-  static constexpr Token start = 0;  ///< ⟨s⟩; the symbols follow from 1 on, in the order of their bytes
+  static constexpr Token start = 0;  ///< ⟨s⟩; the symbols of the text follow from 1 on: space, a, b, …
 
-  /// Counts the bigrams of the bytes of `text`. Throws: std::invalid_argument with fewer than five distinct bytes.
+  /// Counts the bigrams of `text`. Throws: std::invalid_argument with fewer than five distinct symbols.
   explicit BigramBackcopy(std::string_view text) {
-    std::array<Index, 256> count{};
-    for (const char c : text) ++count[static_cast<unsigned char>(c)];
-    std::array<Index, 256> symbol{};
-    for (std::size_t byte = 0; byte < 256; ++byte)
-      if (count[byte] > 0) symbol[byte] = ++symbols_;
-    check(symbols_ >= 5, "Bigram-Backcopy: the text has ", symbols_, " distinct bytes, expected at least 5");
+    const std::string symbols = folded(text);
+    std::array<Index, 128> count{}, number{};
+    for (const char c : symbols) ++count[static_cast<std::size_t>(c)];
+    for (std::size_t c = 0; c < count.size(); ++c)
+      if (count[c] > 0) number[c] = ++symbols_;
+    check(symbols_ >= 5, "Bigram-Backcopy: the text has ", symbols_,
+          " distinct symbols (letters and the space), expected at least 5");
     const auto at = [this](Index i, Index j) { return static_cast<std::size_t>(i * vocabulary() + j); };
+    const auto token = [&](char c) { return number[static_cast<std::size_t>(c)]; };
     cumulative_.assign(at(vocabulary(), 0), 0.0);
-    for (std::size_t byte = 0; byte < 256; ++byte) cumulative_[at(0, symbol[byte])] = static_cast<double>(count[byte]);
-    cumulative_[0] = 0.0;
-    for (std::size_t t = 0; t + 1 < text.size(); ++t)
-      cumulative_[at(symbol[static_cast<unsigned char>(text[t])], symbol[static_cast<unsigned char>(text[t + 1])])] += 1.0;
+    for (const char c : symbols) cumulative_[at(0, token(c))] += 1.0;
+    for (std::size_t t = 0; t + 1 < symbols.size(); ++t) cumulative_[at(token(symbols[t]), token(symbols[t + 1]))] += 1.0;
 
     std::vector<Token> order(static_cast<std::size_t>(symbols_));
     std::iota(order.begin(), order.end(), 1);
@@ -72,6 +75,19 @@ class BigramBackcopy {
   }
 
  private:
+  static std::string folded(std::string_view text) {
+    std::string symbols;
+    for (const char c : text) {
+      if (c >= 'a' && c <= 'z')
+        symbols += c;
+      else if (c >= 'A' && c <= 'Z')
+        symbols += static_cast<char>(c - 'A' + 'a');
+      else if (!symbols.empty() && symbols.back() != ' ')
+        symbols += ' ';
+    }
+    return symbols;
+  }
+
   Token draw(Token x, double uniform) const {
     const auto row = cumulative_.begin() + x * vocabulary();
     const double total = row[symbols_];
