@@ -39,8 +39,8 @@ float loss_after_training(Optimizer optimizer) {
 }
 
 int main() {
-  const float lion = loss_after_training(meso::Optimizer<Lion>({.learning_rate = 1e-2}));
-  const float rotated = loss_after_training(OrthoLion({.learning_rate = 1e-2}));
+  const float lion = loss_after_training(meso::Optimizer<Lion>({.learning_rate = 2e-2}));
+  const float rotated = loss_after_training(OrthoLion({.learning_rate = 2e-2}));
   std::cout << "loss after 400 steps, 8.8 before: Lion " << lion << ", Lion in a rotated basis " << rotated << '\n';
   return lion < 1e-3f && rotated < 1e-3f ? 0 : 1;
 }

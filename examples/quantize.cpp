@@ -1,5 +1,6 @@
 // What one outlier channel costs a quantized matrix: with one scale for all the outlier takes the whole range; with a
 // scale a row it does, too, if the channel is a column.
+#include <cmath>
 #include <iostream>
 #include <meso/core/random.hpp>
 #include <meso/quant.hpp>

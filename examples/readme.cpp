@@ -6,9 +6,15 @@ struct Ablation : meso::Gpt2Softmax1 {
 };
 
 int main() {
+  const meso::BigramBackcopy task("the quick brown fox jumps over the lazy dog while the cat sat on the mat");
+  const auto batches = [&](meso::Index number, meso::Batch& batch) { task.sample(1, number, 16, 32, batch); };
   meso::CpuContext<> context;
-  meso::Transformer<float, Ablation> model({.vocabulary = 256, .width = 64, .layers = 2, .heads = 4, .context = 32});
+  meso::Transformer<float, Ablation> model({.vocabulary = 28, .width = 64, .layers = 2, .heads = 4, .context = 32});
   meso::OrthoAdam<> optimizer({.learning_rate = 3e-3});
-  const auto text = meso::TokenStream::from_bytes(std::string(2000, 'a') + std::string(2000, 'b'));
-  (void)text;
+  meso::train(context, model, optimizer, meso::WarmupCosine{.warmup = 20, .total = 300}, batches, {.steps = 300});
+  meso::TransformerCache<float> cache;
+  meso::HiddenStateStatistics hidden;
+  const double loss = meso::evaluate(context, model, batches, 8, cache).mean();
+  meso::add_hidden_states(cache, hidden);  // of the last batch
+  std::printf("perplexity %.2f, kurtosis %.2f\n", std::exp(loss), hidden.kurtosis(meso::PositionClass::rest));
 }

@@ -1,17 +1,10 @@
 // The rungs of Bigram-Backcopy: the sink, with and without a null logit.
+#include "architectures.hpp"
 #include "train_rung.hpp"
 
 namespace ladder {
 
 namespace {
-
-// Rotary positions leave ⟨s⟩ to be told apart by its embedding alone.
-struct Softmax : meso::Gpt2 {
-  using Position = meso::Rotary;
-};
-struct Softmax1 : Softmax {
-  using Normalizer = meso::Softmax1;
-};
 
 template <class Architecture>
 Row with_adamw(const Setup& setup, const Row& row) {

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <meso/io/file.hpp>
 #include <meso/io/interrupt.hpp>
+#include <meso/optim/rotation/dense.hpp>
 #include <meso/train/data.hpp>
 #include <meso/train/tasks/bigram_backcopy.hpp>
 
@@ -124,13 +125,20 @@ ladder::Setup text_setup(const Options& o, const meso::TokenStream& text) {
           .threads = o.threads};
 }
 
-/// The paper's order: the norms interleave at OrthoAdam alone.
+/// The rungs of the text in the paper's order, variations of a rung last.
 std::vector<ladder::Rung> text_rungs() {
   std::vector<ladder::Rung> rungs = ladder::text_layer_norm_rungs();
-  for (ladder::Rung& rung : ladder::text_rms_norm_rungs()) rungs.push_back(rung);
-  const auto ortho = std::find_if(rungs.begin(), rungs.end(), [](const auto& r) { return r.name == "softmax-1 OrthoAdam LN"; });
-  std::rotate(ortho, ortho + 1, rungs.end() - 1);
+  const auto variations = rungs.insert(rungs.begin() + 2, 4, {});
+  std::vector<ladder::Rung> single = ladder::text_rms_norm_rungs();
+  std::move(single.begin(), single.end(), variations);
   return rungs;
+}
+
+/// A rotation that cannot be stored is an error of the command line: say so before anything is trained.
+void check_rotation(const ladder::Setup& setup) {
+  if (setup.rotation != "dense") return;
+  meso::DenseRotation{}.prepare<float>("embedding.token", setup.task.vocabulary, setup.width);
+  meso::DenseRotation{}.prepare<float>("blocks.0.mlp.up", 4 * setup.width, setup.width);
 }
 
 struct Planned {
@@ -166,6 +174,7 @@ int run(const Options& o, const std::string& command) {
     for (meso::Index seed = 0; seed < o.seeds; ++seed)
       for (const ladder::Rung& rung : is_text ? text_rungs() : ladder::bigram_rungs()) {
         if (rung.name.find(o.only) == std::string::npos || (o.only.empty() && !o.full && !rung.quick)) continue;
+        if (rung.optimizer == "OrthoAdam") check_rotation(setup);
         ladder::Row row;
         row.task = setup.task.name;
         row.rung = rung.name;

@@ -1,22 +1,19 @@
 // The rungs of the text with RMSNorm of one gain.
+#include "architectures.hpp"
 #include "train_rung.hpp"
 
 namespace ladder {
 
 namespace {
 
-struct Architecture : meso::Gpt2Softmax1 {
-  using Norm = meso::RmsNormSingle;
-};
-
 Row with_adam(const Setup& setup, const Row& row) {
-  return train_rung<Architecture>(setup, row, meso::Adam({.learning_rate = row.learning_rate}));
+  return train_rung<Softmax1Single>(setup, row, meso::Adam({.learning_rate = row.learning_rate}));
 }
 Row with_rmsprop(const Setup& setup, const Row& row) {
-  return train_rung<Architecture>(setup, row, meso::RmsProp({.learning_rate = row.learning_rate}));
+  return train_rung<Softmax1Single>(setup, row, meso::RmsProp({.learning_rate = row.learning_rate}));
 }
 Row with_sgd(const Setup& setup, const Row& row) {
-  return train_rung<Architecture>(setup, row, meso::Sgd({.learning_rate = row.learning_rate, .momentum = 0.9}));
+  return train_rung<Softmax1Single>(setup, row, meso::Sgd({.learning_rate = row.learning_rate, .momentum = 0.9}));
 }
 constexpr auto rate = [](const Setup& setup) { return setup.learning_rate; };
 constexpr auto sgd_rate = [](const Setup& setup) { return setup.sgd_learning_rate; };
@@ -28,7 +25,7 @@ std::vector<Rung> text_rms_norm_rungs() {
           {"softmax-1 RMSProp RMS-S", "softmax-1", "RMSNorm-S", "RMSProp", false, rate, with_rmsprop},
           {"softmax-1 SGD RMS-S", "softmax-1", "RMSNorm-S", "SGD", false, sgd_rate, with_sgd},
           {"softmax-1 OrthoAdam RMS-S", "softmax-1", "RMSNorm-S", "OrthoAdam", true, rate,
-           train_ortho_adam<Architecture>}};
+           train_ortho_adam<Softmax1Single>}};
 }
 
 }  // namespace ladder

@@ -30,17 +30,8 @@ requires AnyNormalizer<N, typename Derived::Scalar> PlainMatrix<Derived> apply(
   return p;
 }
 
-/// Normalized rows of x, one token a row, by any norm with its initial parameters (gain 1, bias 0).
-template <class N, class Derived>
-requires Norm<N, typename Derived::Scalar> PlainMatrix<Derived> apply(const N& norm,
-                                                                      const Eigen::DenseBase<Derived>& x) {
-  using S = typename Derived::Scalar;
-  Eigen::Array<S, Eigen::Dynamic, 1> theta(norm.parameter_count(x.cols()));
-  norm.initialize(x.cols(), array(theta.data(), theta.size()));
-  return apply(norm, theta, x);
-}
-
-/// The same with parameters of the caller: a vector of parameter_count(width) values.
+/// Normalized rows of x, one token a row, by any norm with parameters of the caller: a vector of
+/// parameter_count(width) values. Takes any dense expression and returns a matrix of the same storage order.
 /// Throws: std::invalid_argument when theta has another length.
 template <class N, class Theta, class Derived>
 requires Norm<N, typename Derived::Scalar> PlainMatrix<Derived> apply(const N& norm,
@@ -57,6 +48,16 @@ requires Norm<N, typename Derived::Scalar> PlainMatrix<Derived> apply(const N& n
     norm.forward(array(parameters.data(), parameters.size()), row_array(view(in), i), row_array(view(y), i),
                  array(saved.data(), saved.size()));
   return y;
+}
+
+/// The same with the norm's initial parameters (gain 1, bias 0).
+template <class N, class Derived>
+requires Norm<N, typename Derived::Scalar> PlainMatrix<Derived> apply(const N& norm,
+                                                                      const Eigen::DenseBase<Derived>& x) {
+  using S = typename Derived::Scalar;
+  Eigen::Array<S, Eigen::Dynamic, 1> theta(norm.parameter_count(x.cols()));
+  norm.initialize(x.cols(), array(theta.data(), theta.size()));
+  return apply(norm, theta, x);
 }
 
 /// f(x) element-wise, by any activation that is not gated. Takes any dense expression in any storage order.

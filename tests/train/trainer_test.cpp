@@ -5,6 +5,10 @@
 #include <meso/train/evaluate.hpp>
 #include <meso/train/trainer.hpp>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include "tests/support/products.hpp"
 
 using namespace meso;
@@ -72,6 +76,35 @@ BOOST_AUTO_TEST_CASE(same_bits_for_any_threads) {
   equal(RmsProp({.learning_rate = 1e-3}));
   equal(OrthoAdam<KroneckerRotation>({.learning_rate = 1e-3}));
   equal(OrthoAdam<HadamardRotation>({.learning_rate = 1e-3}));
+}
+
+// Our threads crossed with OpenMP's default and Eigen's setting, which stay as the user left them.
+BOOST_AUTO_TEST_CASE(same_bits_under_any_settings) {
+  const std::vector<float> reference = trained(Adam({.learning_rate = 1e-3}), 1, 2);
+  for (const int eigen_threads : {0, 1, 2}) {
+    Eigen::setNbThreads(eigen_threads);
+#ifdef _OPENMP
+    const int before = omp_get_max_threads();
+#endif
+    for (const int omp_threads : {1, 2}) {
+#ifdef _OPENMP
+      omp_set_num_threads(omp_threads);
+#endif
+      const int setting = Eigen::nbThreads();
+      for (const int threads : {1, 2, 3})
+        BOOST_TEST((trained(Adam({.learning_rate = 1e-3}), threads, 2) == reference));
+      BOOST_TEST(Eigen::nbThreads() == setting);
+#ifdef _OPENMP
+      BOOST_TEST(omp_get_max_threads() == omp_threads);
+#else
+      (void)omp_threads;
+#endif
+    }
+#ifdef _OPENMP
+    omp_set_num_threads(before);
+#endif
+  }
+  Eigen::setNbThreads(0);
 }
 
 // Two micro-batches of four sequences are one batch of eight: the gradients differ by rounding alone.

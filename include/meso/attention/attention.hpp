@@ -100,6 +100,8 @@ View<T> head_view(const View<T>& x, const AttentionShape& s, Index b, Index h) {
 /// Source: Vaswani et al. (2017); grouped queries: Ainslie et al. (2023).
 /// Numerics: tiles of query rows with O(tile·time) scratch a thread, no time × time matrix (whole-matrix normalizers
 /// excepted); the same bits for any number of threads.
+/// Error, null-logit family, to first order: |o − exact| ≤ (2ζ + ε + (time + 2)·u)·Σ_j p_j|v_j| with ε the normalizer's
+/// bound and ζ = (head_size + 3)·u·max_j |q|·|k_j|/√d that of a score; for the others ζ enters by their derivative.
 /// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class Normalizer, class Mask, class S>
 void attention_forward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
@@ -129,6 +131,7 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
 /// Gradients of o = P v: dq, dk, dv =; dtheta = or +=. Recomputes P from q and k: the cache holds q, k, v alone.
 /// Backward of o = P v: dv = Pᵀ do, dP = do vᵀ; of P = normalizer(z): the policy's; of z = q kᵀ/√d: dq = dz k/√d,
 /// dk = dzᵀ q/√d, summed over the query heads of a group.
+/// Shapes: as for attention_forward; d_o as o, dq, dk, dv as q, k, v; dtheta (heads, parameters_per_head) or null.
 /// Numerics: one task a sequence and key-value head, its query tiles in order: the same bits for any number of threads.
 /// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class Normalizer, class Mask, class S>
@@ -200,6 +203,7 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
 /// Calls visit(batch, row, first_key, weights, scores) for every query of head `head`, sequences and queries in order, on the
 /// calling thread: what probes see of an attention that stores no matrix. `weights` and `scores` hold the visible keys,
 /// the first of them key `first_key`.
+/// Shapes: q, k, theta as for attention_forward. The weights are those of the forward pass, bit for bit.
 /// Throws: std::invalid_argument on a shape mismatch or a head out of range.
 template <class Products, class Normalizer, class Mask, class S, class Visitor>
 void attention_rows(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
@@ -230,7 +234,7 @@ void attention_rows(CpuContext<Products>& context, const Normalizer& normalizer,
 
 /// Attention on plain Eigen data, one sequence, without a model: the outputs o = P v of every head.
 /// Shapes: q (time, heads·d), k, v (time, key_value_heads·d) with d = q.cols()/heads; any dense expression, any storage
-/// order. Learned parameters of the normalizer have their initial values.
+/// order. Learned parameters of the normalizer have their initial values. Error: as for attention_forward.
 /// Throws: std::invalid_argument when `heads` does not divide the width or the shapes do not fit.
 template <class Normalizer, class Mask = Causal, class Derived, class K, class V>
 RowMajorMatrix<typename Derived::Scalar> attention(const Normalizer& normalizer, const Eigen::DenseBase<Derived>& q,

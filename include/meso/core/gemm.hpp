@@ -37,6 +37,7 @@ inline void check_gemm(Index ar, Index ac, Index br, Index bc, Index cr, Index c
 }  // namespace detail
 
 /// c = [c +] alpha·op(a)·op(b) on the calling thread: what runs inside a tile.
+/// Shapes and error as for gemm; nothing is checked here.
 template <class S>
 void serial_gemm(const EigenProducts&, const ConstView<S>& a, const ConstView<S>& b, const View<S>& c,
                  const GemmOptions& o = {}) {

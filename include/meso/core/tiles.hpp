@@ -26,6 +26,7 @@ struct RowTiles {
 
 /// sum[j] = (or += if `accumulate`) Σ_t partials(t, j), added in the order of t: a reduction with the same bits for
 /// any number of threads.
+/// Shapes: partials (tiles, n), sum n values. Error: ≤ tiles·u·Σ_t |partials(t, j)|.
 template <class S>
 void sum_partials(const View<const S>& partials, S* sum, bool accumulate) {
   if (!accumulate) std::fill(sum, sum + partials.cols, S(0));

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <span>
 
+#include <meso/core/exp.hpp>
 #include <meso/core/tiles.hpp>
 #include <meso/layer/embedding.hpp>
 
@@ -61,7 +62,7 @@ LossSum cross_entropy(CpuContext<Products>& context, const ConstView<S>& logits,
       const S top = x.template maxCoeff<Eigen::PropagateNaN>();
       const S at_target = x[target];
       Array<S> e = dlogits.data ? row_array(dlogits, i) : scratch;
-      e = (x - top).exp();
+      e = flushed_exp(x - top);
       const S sum = e.sum();
       row_loss.data()[i] = static_cast<double>(std::log(sum)) + static_cast<double>(top - at_target);
       if (dlogits.data) {

@@ -14,6 +14,7 @@ using Token = std::int32_t;
 
 /// y_i = table[tokens_i] (+ positions[i mod time] if `positions` is not empty).
 /// Shapes: table (vocabulary, width), positions (≥ time, width) or empty, y (tokens, width).
+/// Error: none, u·|y| with positions.
 /// Throws: std::invalid_argument on a shape mismatch or a token outside the vocabulary, which it names.
 template <class Products, class S>
 void embedding_forward(CpuContext<Products>& context, std::span<const Token> tokens, Index time,
@@ -39,6 +40,8 @@ void embedding_forward(CpuContext<Products>& context, std::span<const Token> tok
 
 /// Backward of y_i = table[tokens_i]: the rows of dy summed by token, = or +=.
 /// Tiles are runs of channels, so every sum is taken in the order of the tokens.
+/// Shapes: dy (tokens, width), dtable (vocabulary, width); tokens are those of a forward pass and not checked again.
+/// Error: ≤ m·u·Σ|dy| for a row that m tokens share. Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class S>
 void embedding_backward(CpuContext<Products>& context, std::span<const Token> tokens, const ConstView<S>& dy,
                         const View<S>& dtable, Accumulate accumulate) {
@@ -55,6 +58,7 @@ void embedding_backward(CpuContext<Products>& context, std::span<const Token> to
 
 /// Backward of y_i += positions[i mod time]: the rows of dy summed by position, = or +=. Positions at and after `time`
 /// get no gradient.
+/// Shapes: dy (sequences·time, width), dpositions (≥ time, width). Error: ≤ sequences·u·Σ|dy|.
 template <class Products, class S>
 void position_backward(CpuContext<Products>& context, Index time, const ConstView<S>& dy, const View<S>& dpositions,
                        Accumulate accumulate) {

@@ -9,6 +9,7 @@ namespace meso {
 ///   linear(context, parameters, weight, count, bias, x, y);
 /// `count` adjacent weights, numbers weight … weight + count − 1, share the input x; their outputs stand side by side
 /// in y; bias is the number of the first bias, or −1.
+/// Shapes: x (tokens, in), y (tokens, Σ out). Error: as linear_forward. Throws: std::invalid_argument on a mismatch.
 struct FloatLinear {
   template <class Products, class S>
   void operator()(CpuContext<Products>& context, const Parameters<S>& parameters, Index weight, Index count, Index bias,

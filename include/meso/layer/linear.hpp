@@ -13,7 +13,8 @@ void linear_forward(CpuContext<Products>& context, const ConstView<S>& x, const 
   gemm<Products, S>(context, x, w, y, {.transpose_b = true}, bias);
 }
 
-/// sum[j] = or += Σ_i x(i, j), per fixed row tile, the tiles in order.
+/// sum[j] = or += Σ_i x(i, j), per fixed row tile, the tiles in order: the same bits for any number of threads.
+/// Shapes: x (tokens, n), sum n values. Error: ≤ (rows of a tile + tiles)·u·Σ_i |x(i, j)|.
 template <class Products, class S>
 void column_sums(CpuContext<Products>& context, const ConstView<S>& x, S* sum, Accumulate accumulate) {
   const RowTiles tiles = RowTiles::of(x.rows, x.cols);
@@ -30,6 +31,8 @@ void column_sums(CpuContext<Products>& context, const ConstView<S>& x, S* sum, A
 
 /// Backward of y = x wᵀ + bias: dx = dy w, dw = dyᵀ x, dbias = Σ_tokens dy.
 /// dx is written, or skipped if empty; dw and dbias (null: none) are written or added to.
+/// Shapes: x, dx (tokens, in), w, dw (out, in), dy (tokens, out), dbias out values.
+/// Error: dx ≤ (out + 2)·u·|dy||w|, dw ≤ (tokens + 3)·u·|dy|ᵀ|x| element-wise, dbias as column_sums.
 /// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class S>
 void linear_backward(CpuContext<Products>& context, const ConstView<S>& x, const ConstView<S>& w,

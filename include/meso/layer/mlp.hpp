@@ -11,7 +11,7 @@ constexpr Index preactivation_width(Index hidden) {
 }
 
 /// y = f(x) element-wise, or y = f(gate, up) with x = [gate | up]. Shapes: y (tokens, hidden), x (tokens, hidden or
-/// 2·hidden). Throws: std::invalid_argument on a shape mismatch.
+/// 2·hidden). Error: the policy's. Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class A, class S>
 void activation_forward(CpuContext<Products>& context, const A& activation, const ConstView<S>& x, const View<S>& y) {
   check_shape("activation_forward", "x", x, y.rows, preactivation_width<A>(y.cols));
@@ -27,7 +27,8 @@ void activation_forward(CpuContext<Products>& context, const A& activation, cons
   });
 }
 
-/// dx = the gradient at x of y = f(x). Shapes as for activation_forward.
+/// dx = the gradient at x of y = f(x). Shapes as for activation_forward, dx as x, dy as y. Error: the policy's.
+/// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class A, class S>
 void activation_backward(CpuContext<Products>& context, const A& activation, const ConstView<S>& x,
                          const ConstView<S>& dy, const View<S>& dx) {

@@ -89,7 +89,9 @@ void initialize_parameters(const TransformerConfig<A>& c, const TransformerParam
       fill_normal(values[i], Random{c.seed, stream_of(info.name)}, 0.02);
   }
   const S residual = static_cast<S>(1.0 / std::sqrt(2.0 * static_cast<double>(c.layers)));
-  const auto norm = [&](Index i) { c.norm.initialize(c.width, array(values[i].data, c.norm.parameter_count(c.width))); };
+  const auto norm = [&](Index i) {
+    if (i >= 0) c.norm.initialize(c.width, array(values[i].data, c.norm.parameter_count(c.width)));
+  };
   for (const BlockParameters& b : p.blocks) {
     map(values[b.output]) *= residual;
     map(values[b.down]) *= residual;

@@ -32,7 +32,8 @@ void add_hidden_states(const TransformerCache<S>& cache, HiddenStateStatistics& 
     statistics.add(static_cast<Index>(l), View<const S>(cache.residual[l]), cache.time);
 }
 
-/// Adds every row of every head of every layer to `statistics`, and ends every sequence.
+/// Adds every row of every head of every layer to `statistics`, and ends every sequence. Layers and heads count from 0.
+/// Numerics: the null mass by meso::null_mass, 1 − Σp for whole-matrix normalizers; on the calling thread.
 template <class Products, class S, class A>
 void add_attention(CpuContext<Products>& context, const Transformer<S, A>& model, const TransformerCache<S>& cache,
                    SinkStatistics& statistics) {

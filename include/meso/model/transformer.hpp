@@ -12,6 +12,45 @@
 
 namespace meso {
 
+namespace detail {
+
+/// True, or an error that names the policy; the compiler's note adds the member that it lacks. One assertion a concept,
+/// none on a disjunction: of these g++ reports nothing.
+template <class A, class S>
+constexpr bool checked_architecture() {
+  constexpr bool named = requires {
+    typename A::Normalizer;
+    typename A::Norm;
+    typename A::Position;
+    typename A::Mlp;
+    A::bias;
+  };
+  if constexpr (named) {
+    if constexpr (!MatrixNormalizer<typename A::Normalizer, S>)
+      static_assert(Normalizer<typename A::Normalizer, S>,
+                    "the architecture's Normalizer does not satisfy meso::Normalizer, nor meso::MatrixNormalizer (see "
+                    "meso/normalizer/normalizer.hpp)");
+    static_assert(Norm<typename A::Norm, S>,
+                  "the architecture's Norm does not satisfy meso::Norm (see meso/norm/norm.hpp)");
+    static_assert(Position<typename A::Position>,
+                  "the architecture's Position does not satisfy meso::Position (see meso/attention/position.hpp)");
+    static_assert(Mask<typename MaskOf<A>::type>,
+                  "the architecture's Mask does not satisfy meso::Mask (see meso/attention/mask.hpp)");
+    if constexpr (requires { requires A::Mlp::gated; })
+      static_assert(GatedActivation<typename A::Mlp, S>,
+                    "the architecture's Mlp does not satisfy meso::Activation, gated (see meso/layer/activation.hpp)");
+    else
+      static_assert(ElementwiseActivation<typename A::Mlp, S>,
+                    "the architecture's Mlp does not satisfy meso::Activation (see meso/layer/activation.hpp)");
+  }
+  static_assert(Architecture<A, S>,
+                "the architecture does not satisfy meso::Architecture: it needs Normalizer, Norm, Position, Mlp and bias "
+                "(see meso/model/config.hpp)");
+  return true;
+}
+
+}  // namespace detail
+
 /// Pre-norm decoder (with another mask: encoder) transformer whose parts are the policies of an architecture.
 ///   x₀ = embedding(tokens) + positions;  x' = x + W_o·attention(norm1(x));  x = x' + W_down·f(W_up·norm2(x'));
 ///   logits = head·final_norm(x_L).
@@ -21,9 +60,7 @@ namespace meso {
 /// the context.
 template <class Scalar, class A, class Device = Cpu>
 class Transformer {
-  static_assert(Architecture<A, Scalar>,
-                "the architecture lacks a policy or one of its policies does not satisfy its concept; see "
-                "docs/concepts.md: Normalizer, Norm, Position, Mlp, bias");
+  static_assert(detail::checked_architecture<A, Scalar>());
   static_assert(std::is_same_v<Device, Cpu>, "include <meso/cuda.hpp> for models on another device");
 
  public:
@@ -72,22 +109,22 @@ class Transformer {
       const BlockCache<Scalar>& b = cache.blocks[l];
       const View<Scalar> x = cache.residual[l], out = cache.residual[l + 1];
 
-      norm_forward(context, config_.norm, w[n.norm1].data, x, b.norm1, b.saved1);
+      norm_forward(context, config_.norm, data_of(w, n.norm1), x, b.norm1, b.saved1);
       linear(context, w, n.query, Index{3}, n.query_bias, ConstV(b.norm1), b.qkv);
       turn_heads<true>(context, b.qkv, time);
       const View<Scalar> q = b.qkv.col_range(0, width), k = b.qkv.col_range(width, key_width),
                          v = b.qkv.col_range(width + key_width, key_width);
-      attention_forward(context, config_.normalizer, config_.mask, heads, theta(w, n), q, k, v, b.heads);
+      attention_forward(context, config_.normalizer, config_.mask, heads, data_of(w, n.normalizer), q, k, v, b.heads);
       linear(context, w, n.output, Index{1}, n.output_bias, ConstV(b.heads), b.middle);
       add(context, x, b.middle);
 
-      norm_forward(context, config_.norm, w[n.norm2].data, b.middle, b.norm2, b.saved2);
+      norm_forward(context, config_.norm, data_of(w, n.norm2), b.middle, b.norm2, b.saved2);
       linear(context, w, n.up, Index{A::Mlp::gated ? 2 : 1}, n.up_bias, ConstV(b.norm2), b.up);
       activation_forward(context, config_.mlp, b.up, b.hidden);
       linear(context, w, n.down, Index{1}, n.down_bias, ConstV(b.hidden), out);
       add(context, b.middle, out);
     }
-    norm_forward(context, config_.norm, w[numbers_.final_norm].data, cache.residual.back(), cache.final_norm,
+    norm_forward(context, config_.norm, data_of(w, numbers_.final_norm), cache.residual.back(), cache.final_norm,
                  cache.saved_final);
     if constexpr (detail::tied_head<A>())
       FloatLinear{}(context, w, numbers_.head, Index{1}, Index{-1}, ConstV(cache.final_norm), cache.logits);
@@ -99,6 +136,7 @@ class Transformer {
   /// Cross-entropy of the cached logits against `targets` and the gradient of every parameter, times gradient_scale
   /// (1/micro-batches when gradients are accumulated). Reads the cache only: it can run twice on one forward pass.
   /// `gradients` are written (Accumulate::no) or added to.
+  /// Throws: std::invalid_argument on targets that do not fit the cache, and on gradients of another layout.
   template <class Products>
   LossSum backward(CpuContext<Products>& context, std::span<const Token> targets, const Cache& cache,
                    Parameters<Accumulator<Scalar>>& gradients, Accumulate accumulate = Accumulate::no,
@@ -122,39 +160,38 @@ class Transformer {
                        dhidden = dhidden_memory.view(tokens, config_.mlp_width),
                        dup = dup_memory.view(tokens, preactivation_width<typename A::Mlp>(config_.mlp_width)),
                        dlogits = dlogits_memory.view(tokens, config_.vocabulary);
-    const auto bias = [&](Index number) { return number < 0 ? nullptr : g[number].data; };
-
+  
     // logits = head·final_norm(x_L)
     const LossSum loss =
         cross_entropy<Products, Scalar>(context, cache.logits, targets, dlogits, gradient_scale);
     linear_backward<Products, Scalar>(context, cache.final_norm, w[numbers_.head], dlogits, dnorm, g[numbers_.head],
                                       nullptr, accumulate);
-    norm_backward(context, config_.norm, w[numbers_.final_norm].data, cache.residual.back(), cache.saved_final, dnorm,
-                  ConstV{}, dx, g[numbers_.final_norm].data, accumulate);
+    norm_backward(context, config_.norm, data_of(w, numbers_.final_norm), cache.residual.back(), cache.saved_final, dnorm,
+                  ConstV{}, dx, data_of(g, numbers_.final_norm), accumulate);
     for (std::size_t l = cache.blocks.size(); l-- > 0;) {
       const BlockParameters& n = numbers_.blocks[l];
       const BlockCache<Scalar>& b = cache.blocks[l];
       // x = x' + W_down·f(W_up·norm2(x'))
-      linear_backward<Products, Scalar>(context, b.hidden, w[n.down], dx, dhidden, g[n.down], bias(n.down_bias),
+      linear_backward<Products, Scalar>(context, b.hidden, w[n.down], dx, dhidden, g[n.down], data_of(g, n.down_bias),
                                         accumulate);
       activation_backward(context, config_.mlp, b.up, dhidden, dup);
       linear_backward<Products, Scalar>(context, b.norm2, joined(w[n.up], dup.cols), dup, dnorm, joined(g[n.up], dup.cols),
-                                        bias(n.up_bias), accumulate);
-      norm_backward(context, config_.norm, w[n.norm2].data, b.middle, b.saved2, dnorm, dx, dmiddle, g[n.norm2].data,
+                                        data_of(g, n.up_bias), accumulate);
+      norm_backward(context, config_.norm, data_of(w, n.norm2), b.middle, b.saved2, dnorm, dx, dmiddle, data_of(g, n.norm2),
                     accumulate);
       // x' = x + W_o·attention(norm1(x))
       linear_backward<Products, Scalar>(context, b.heads, w[n.output], dmiddle, dheads, g[n.output],
-                                        bias(n.output_bias), accumulate);
+                                        data_of(g, n.output_bias), accumulate);
       const auto part = [&](const auto& x, Index i) {
         return i == 0 ? x.col_range(0, width) : x.col_range(width + (i - 1) * key_width, key_width);
       };
-      attention_backward(context, config_.normalizer, config_.mask, heads, theta(w, n), part(b.qkv, 0), part(b.qkv, 1),
-                         part(b.qkv, 2), dheads, part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), theta(g, n), accumulate);
+      attention_backward(context, config_.normalizer, config_.mask, heads, data_of(w, n.normalizer), part(b.qkv, 0), part(b.qkv, 1),
+                         part(b.qkv, 2), dheads, part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), data_of(g, n.normalizer), accumulate);
       turn_heads<false>(context, dqkv, cache.time);
       linear_backward<Products, Scalar>(context, b.norm1, joined(w[n.query], qkv_width), dqkv, dnorm,
-                                        joined(g[n.query], qkv_width), bias(n.query_bias), accumulate);
-      norm_backward(context, config_.norm, w[n.norm1].data, cache.residual[l], b.saved1, dnorm, dmiddle, dx,
-                    g[n.norm1].data, accumulate);
+                                        joined(g[n.query], qkv_width), data_of(g, n.query_bias), accumulate);
+      norm_backward(context, config_.norm, data_of(w, n.norm1), cache.residual[l], b.saved1, dnorm, dmiddle, dx,
+                    data_of(g, n.norm1), accumulate);
     }
     // x₀ = embedding(tokens) + positions; a tied table already holds the head's gradient.
     embedding_backward<Products, Scalar>(context, cache.tokens, dx, g[numbers_.token],
@@ -170,9 +207,10 @@ class Transformer {
   static View<T> joined(const View<T>& first, Index rows) {
     return {first.data, rows, first.cols, first.stride};
   }
+  /// Where parameter `number` begins; null where there is none (a norm or normalizer without parameters, no bias).
   template <class P>
-  static auto theta(P& parameters, const BlockParameters& n) {
-    return n.normalizer >= 0 ? parameters[n.normalizer].data : nullptr;
+  static auto data_of(P& parameters, Index number) {
+    return number >= 0 ? parameters[number].data : nullptr;
   }
 
   template <class Products>

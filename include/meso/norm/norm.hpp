@@ -13,7 +13,7 @@ namespace meso {
 /// Members of a norm N, for scalar S:
 ///   static constexpr Index saved_per_row;             scalars kept a row for the backward pass (mean, 1/std, …)
 ///   Index parameter_count(width);                     length of theta
-///   Index declare(layout, prefix, width);             adds theta's parameters, adjacent; returns the first one's number
+///   Index declare(layout, prefix, width);             adds theta's parameters, adjacent; returns the first one's number, −1 if none
 ///   initialize(width, theta);                         initial values
 ///   forward (theta, x, y, saved);                     one row
 ///   backward(theta, x, saved, dy, dx, dtheta);        dx =, dtheta +=

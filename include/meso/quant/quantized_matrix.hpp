@@ -98,7 +98,9 @@ void quantize_blocks(CpuContext<Products>& context, const View<const S>& x, cons
                      const QuantizationBlocks& blocks, const R& rounding, const View<typename Scheme::Storage>& values,
                      const View<S>& scales, const View<std::int32_t>& zeros) {
   static_assert(std::is_floating_point_v<S>, "meso::quantize takes real numbers: float or double");
-  static_assert(QuantizationScheme<Scheme, S, R> && Rounding<R, S>);
+  static_assert(Rounding<R, S>, "the rounding does not satisfy meso::Rounding (see meso/quant/rounding.hpp)");
+  static_assert(QuantizationScheme<Scheme, S, R>,
+                "the scheme does not satisfy meso::QuantizationScheme (see meso/quant/quantized_matrix.hpp)");
   if (x.rows == 0 || x.cols == 0) return;
   const auto ranges = context.workspace.template take<S>(2 * x.rows * blocks.across);
   const auto grid_scratch = context.workspace.template take<QuantizationGrid<S>>(blocks.down * blocks.across);

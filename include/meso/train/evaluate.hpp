@@ -7,6 +7,8 @@ namespace meso {
 /// Cross-entropy of `model` over `count` batches, batches(number, batch) for number = 0 … count − 1; perplexity is
 /// exp(mean()). `linear` and `parameters` are those of Transformer::forward: quantized ones give the quantized
 /// perplexity. After each batch visit(cache) is called.
+/// Numerics: losses summed in double, the mean over tokens and not over batches.
+/// Throws: std::invalid_argument as forward and cross_entropy do.
 template <class Products, class S, class A, class Batches, class Linear = FloatLinear, class Visitor>
 LossSum evaluate(CpuContext<Products>& context, const Transformer<S, A>& model, Batches&& batches, Index count,
                  TransformerCache<S>& cache, const Linear& linear, const Parameters<S>* parameters, Visitor&& visit) {
