@@ -132,6 +132,8 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
 /// Backward of o = P v: dv = Pᵀ do, dP = do vᵀ; of P = normalizer(z): the policy's; of z = q kᵀ/√d: dq = dz k/√d,
 /// dk = dzᵀ q/√d, summed over the query heads of a group.
 /// Shapes: as for attention_forward; d_o as o, dq, dk, dv as q, k, v; dtheta (heads, parameters_per_head) or null.
+/// Error, to first order, with ε_p and ε_z the relative errors of the weights and of the policy's dz: dv ≤
+/// (ε_p + (queries + 2)·u)·Pᵀ|do|, dq ≤ (ε_z + (time + 3)·u)·|dz||k|/√d, dk ≤ (ε_z + (queries + 3)·u)·|dz|ᵀ|q|/√d.
 /// Numerics: one task a sequence and key-value head, its query tiles in order: the same bits for any number of threads.
 /// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class Normalizer, class Mask, class S>

@@ -47,6 +47,9 @@ void norm_forward(CpuContext<Products>& context, const N& norm, const S* theta, 
 
 /// dx = residual + ∂/∂x of y = norm(x); dtheta = or += the gradient of the parameters.
 /// `residual` may be an empty view; it is the gradient that reaches x on a path around the norm.
+/// Shapes: x, dy, dx, residual (tokens, width), saved (tokens, N::saved_per_row), dtheta parameter_count(width) values.
+/// Error: dx that of the policy and u·|dx|; dtheta ≤ (rows of a tile + tiles)·u·Σ|terms| on top of the policy's terms.
+/// Throws: std::invalid_argument on a shape mismatch.
 /// Numerics: dtheta is summed per fixed row tile, the tiles in order: the same bits for any number of threads.
 template <class Products, class N, class S>
 void norm_backward(CpuContext<Products>& context, const N& norm, const S* theta, const ConstView<S>& x,

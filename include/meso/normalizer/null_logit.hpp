@@ -21,6 +21,7 @@ S null_logit_shift(S s, ConstArray<S> z) {
 /// p_j = e^{z_j − M} / D, D = e^{s−M} + Σ e^{z_j−M}, M = max(s, max_j z_j); returns lse = M + log D (natural log).
 /// With s = −∞ this is softmax, with s = 0 softmax-1, with s = log n softmax-n. The null term is shifted with the maximum.
 /// z_j = −∞ gives p_j = 0. No visible key, or only −∞: p = 0 and lse = s. A NaN among z comes out as NaN weights.
+/// Shapes: z, p (keys). Error: p relative, ≤ (|z_j − M| + |s − M| + n + 16)·u; lse absolute, ≤ (2n + 16 + |lse|)·u.
 template <class S>
 S null_logit_forward(std::type_identity_t<S> s, ConstArray<S> z, Array<S> p) {
   const S top = detail::null_logit_shift<S>(s, z);
@@ -36,6 +37,7 @@ S null_logit_forward(std::type_identity_t<S> s, ConstArray<S> z, Array<S> p) {
 
 /// Backward of the whole family: dz_j = p_j (dp_j − Δ), Δ = Σ_j p_j dp_j. Returns Δ; ds = −p_∅ Δ is the caller's.
 /// The row of dz sums to p_∅ Δ.
+/// Shapes: p, dp, dz (keys). Error, given p: ≤ p_j·((n + 1)·Σ_k p_k|dp_k| + 2|dp_j − Δ|)·u.
 template <class S>
 S null_logit_backward(ConstArray<S> p, ConstArray<S> dp, Array<S> dz) {
   const S delta = (p * dp).sum();
@@ -44,6 +46,7 @@ S null_logit_backward(ConstArray<S> p, ConstArray<S> dp, Array<S> dz) {
 }
 
 /// Null mass p_∅ = e^{s − lse}, computed so and never as 1 − Σp, which cancels. s = −∞ gives 0.
+/// Error: relative, ≤ (|s − M| + max_j |z_j − M| + n + 16)·u.
 template <class S>
 S null_logit_mass(std::type_identity_t<S> s, ConstArray<S> z) {
   if (s == -std::numeric_limits<S>::infinity()) return S(0);

@@ -3,9 +3,10 @@
 
 namespace meso {
 
-/// ReLU attention: p_i = max(x_i, 0) / n, n the row's visible keys. Element-wise but for n; rows may sum to anything ≥
-/// 0. Source: Guo et al., "Active-Dormant Attention Heads" (2024), arXiv 2410.13835; Wortsman et al. (2023). Numerics:
-/// one rounded division; nothing to stabilize. ReLU'(0) = 0. Backward: p = max(x, 0) / n: dx = 1[x > 0] ∘ dp / n.
+/// ReLU attention: p_i = max(x_i, 0) / n, n the row's visible keys. Element-wise but for n; rows sum to any number ≥ 0.
+/// Source: Guo et al., "Active-Dormant Attention Heads" (2024), arXiv 2410.13835; Wortsman et al. (2023).
+/// Numerics: one rounded division; nothing to stabilize. ReLU'(0) = 0.
+/// Backward of p = max(x, 0) / n: dx = 1[x > 0] ∘ dp / n.
 /// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0. NaN comes out as NaN.
 /// Error: relative, ≤ u.
 struct ReluAttention {

@@ -9,10 +9,11 @@ namespace meso {
 /// Sigmoid attention, element-wise: p_i = σ(x_i + b) = 1 / (1 + e^{−(x_i + b)}).
 /// b = −log T, T the model's context (a constant), or b = −log n, n the row's visible keys. Either keeps the row sum
 /// near 1 at the start of training; rows may sum to anything in (0, n).
-/// Source: Ramapuram et al., "Theory, Analysis, and Best Practices for Sigmoid Self-Attention" (2024), arXiv
-/// 2409.04431. Stable form: e^{−(x + b)} overflows to ∞ where the weight underflows, and 1/∞ = 0. Backward: with p =
-/// σ(x + b): dx = p ∘ (1 − p) ∘ dp. Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0. Error: relative, ≤ (|x_i + b| +
-/// |b| + 8)·u.
+/// Source: Ramapuram et al., "Theory, Analysis, and Best Practices for Sigmoid Self-Attention" (2024), arXiv 2409.04431.
+/// Stable form: e^{−(x + b)} overflows to ∞ where the weight underflows, and 1/∞ = 0.
+/// Backward of p = σ(x + b): dx = p ∘ (1 − p) ∘ dp.
+/// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0.
+/// Error: relative, ≤ (|x_i + b| + |b| + 8)·u.
 struct SigmoidAttention {
   enum class Bias { context, visible };  ///< −log T, −log n
 

@@ -9,7 +9,7 @@ namespace meso {
 /// Stable form: m = max(0, max_j x_j); the "1" becomes e^{−m}.
 /// Backward: dx = p ∘ (dp − rowsum(p ∘ dp)), as for softmax.
 /// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0; a row of −∞ gives zeros.
-/// Error: relative, ≤ (|x_i − m| + c(n))·u.
+/// Error: relative, ≤ (|x_i − m| + m + n + 16)·u.
 struct Softmax1 {
   static constexpr Index parameters_per_head = 0;
   static constexpr bool scaled_scores = true;
