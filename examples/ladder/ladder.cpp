@@ -2,12 +2,16 @@
 // each rung: perplexity, kurtosis, attention to the first token, and what quantization costs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <iostream>
 #include <meso/io/file.hpp>
 #include <meso/io/interrupt.hpp>
 #include <meso/optim/rotation/dense.hpp>
 #include <meso/train/data.hpp>
 #include <meso/train/tasks/bigram_backcopy.hpp>
+#include <mutex>
+#include <thread>
 
 #include "results.hpp"
 #include "rung.hpp"
@@ -21,13 +25,13 @@ struct Options {
   meso::Index seeds = 0, steps = 0, bigram_steps = 1500, held_out = 512;
   meso::Index width = 128, layers = 4, heads = 4, context = 64, batch = 16;
   double learning_rate = 3e-3, sgd_learning_rate = 0.3, deadline = 0;
-  int threads = 0;
+  int threads = 0, jobs = 1;
 };
 
 void declare(CLI::App& app, Options& o) {
   app.add_option("--text", o.text, "UTF-8 or byte file to learn from")->required();
   app.add_flag("--full", o.full, "all rungs with three seeds, 2,500 steps, and the spread");
-  app.add_option("--tasks", o.tasks, "bigram, text or both")->check(CLI::IsMember({"bigram", "text"}));
+  app.add_option("--tasks", o.tasks, "bigram, text or both")->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->check(CLI::IsMember({"bigram", "text"}));
   app.add_option("--only", o.only, "only rungs whose name contains this");
   app.add_option("--seeds", o.seeds, "seeds a rung (1; --full: 3)");
   app.add_option("--steps", o.steps, "training steps of the text (1,200; --full: 2,500)");
@@ -44,6 +48,8 @@ void declare(CLI::App& app, Options& o) {
       ->capture_default_str();
   app.add_option("--held-out", o.held_out, "sequences to measure a rung on")->capture_default_str();
   app.add_option("--threads", o.threads, "threads (default: all cores)");
+  app.add_option("--jobs", o.jobs, "rungs trained at a time, each with its share of the threads; the numbers are the same")
+      ->capture_default_str();
   app.add_option("--deadline", o.deadline, "seconds after which no more is trained (default: none)");
   app.add_option("--out", o.out, "folder of the results")->capture_default_str();
 }
@@ -64,6 +70,7 @@ void check_options(Options& o) {
   positive("--layers", o.layers);
   positive("--heads", o.heads);
   positive("--width", o.width);
+  positive("--jobs", o.jobs);
   positive("--learning-rate", o.learning_rate);
   positive("--sgd-learning-rate", o.sgd_learning_rate);
   check(o.width % o.heads == 0, "--heads ", o.heads, " does not divide --width ", o.width);
@@ -92,7 +99,7 @@ ladder::Setup bigram_setup(const Options& o, const meso::BigramBackcopy& task) {
           .warmup = std::min<meso::Index>(100, o.bigram_steps / 10),
           .measure_every = std::max<meso::Index>(1, o.bigram_steps / 30),
           .learning_rate = 3e-3,
-          .threads = o.threads};
+          .threads = (std::max)(1, o.threads / o.jobs)};
 }
 
 ladder::Setup text_setup(const Options& o, const meso::TokenStream& text) {
@@ -122,7 +129,7 @@ ladder::Setup text_setup(const Options& o, const meso::TokenStream& text) {
           .learning_rate = o.learning_rate,
           .sgd_learning_rate = o.sgd_learning_rate,
           .rotation = o.rotation,
-          .threads = o.threads};
+          .threads = (std::max)(1, o.threads / o.jobs)};
 }
 
 /// The rungs of the text in the paper's order, variations of a rung last.
@@ -137,8 +144,10 @@ std::vector<ladder::Rung> text_rungs() {
 /// A rotation that cannot be stored is an error of the command line: say so before anything is trained.
 void check_rotation(const ladder::Setup& setup) {
   if (setup.rotation != "dense") return;
-  meso::DenseRotation{}.prepare<float>("embedding.token", setup.task.vocabulary, setup.width);
-  meso::DenseRotation{}.prepare<float>("blocks.0.mlp.up", 4 * setup.width, setup.width);
+  const meso::Index rows = std::max({setup.task.vocabulary, setup.context, 4 * setup.width});
+  const meso::Index largest = rows * setup.width, limit = meso::DenseRotation{}.max_elements;
+  meso::check(largest <= limit, "--rotation dense is too large to store at --width ", setup.width, ": a parameter of (",
+              rows, ", ", setup.width, ") has ", largest, " elements, expected at most ", limit);
 }
 
 struct Planned {
@@ -146,6 +155,38 @@ struct Planned {
   ladder::Rung rung;
   ladder::Row row;
 };
+
+/// Trains the plan, `jobs` rungs at a time, and hands each row over when it is done. An error ends the run after the
+/// rungs that are under way; the rows that are done are kept.
+void train_all(const std::vector<Planned>& plan, int jobs, const std::function<bool()>& stop, ladder::Results& results) {
+  std::mutex mutex;
+  std::atomic<std::size_t> next{0};
+  std::exception_ptr error;
+  std::string failed;
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < plan.size() && !stop();) {
+      const Planned& p = plan[i];
+      try {
+        ladder::Row row = p.rung.run(*p.setup, p.row);
+        const std::lock_guard lock(mutex);
+        results.add(std::move(row));
+      } catch (const std::exception& e) {
+        const std::lock_guard lock(mutex);
+        if (!error) failed = p.row.rung + ": " + e.what();
+        if (!error) error = std::current_exception();
+        next = plan.size();
+      }
+    }
+  };
+  std::vector<std::thread> helpers;
+  for (int j = 1; j < jobs; ++j) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  if (!error) return;
+  if (std::any_of(results.rows().begin(), results.rows().end(), [](const ladder::Row& r) { return r.finished; }))
+    results.finish(failed);
+  std::rethrow_exception(error);
+}
 
 int run(const Options& o, const std::string& command) {
   const std::string bytes = meso::io::read_file(o.text, "text file");
@@ -165,6 +206,7 @@ int run(const Options& o, const std::string& command) {
   std::vector<std::pair<std::string, std::string>> titles;
   for (ladder::Setup& setup : setups) {
     setup.stop = stop;
+    setup.shared_terminal = o.jobs > 1;
     const bool is_text = setup.task.name == "text";
     titles.emplace_back(setup.task.name,
                         meso::message(is_text ? "English bytes" : "Bigram-Backcopy", ": ", setup.layers, " layer",
@@ -200,15 +242,7 @@ int run(const Options& o, const std::string& command) {
                            .facts = facts,
                            .task_titles = titles},
                           rows);
-  for (const Planned& p : plan) {
-    if (stop()) break;
-    try {
-      results.add(p.rung.run(*p.setup, p.row));
-    } catch (const std::exception& e) {
-      if (&p != &plan.front()) results.finish(p.row.rung + ": " + e.what());
-      throw;
-    }
-  }
+  train_all(plan, o.jobs, stop, results);
   std::string note;
   if (interrupt.requested())
     note = "Stopped by a signal; rows that were not finished are marked.";
@@ -223,6 +257,7 @@ int run(const Options& o, const std::string& command) {
 int main(int argc, char** argv) {
   CLI::App app("Trains the ladder of small decoders and measures each rung; writes tables, plots and report.html.");
   Options options;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare(app, options);
   try {
     app.parse(argc, argv);

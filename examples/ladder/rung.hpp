@@ -32,6 +32,7 @@ struct Setup {
   double sgd_learning_rate = 0;
   std::string rotation = "kronecker";  ///< of OrthoAdam
   int threads = 1;
+  bool shared_terminal = false;  ///< other rungs report progress too: plain lines
   std::function<bool()> stop = [] { return false; };
 };
 

@@ -31,7 +31,9 @@ Row train_rung(const Setup& setup, const Row& planned, Optimizer optimizer) {
                     });
   };
 
-  io::Progress progress(setup.steps, {.label = row.task + ": " + row.rung + ", seed " + std::to_string(seed)});
+  io::ProgressConfig show{.label = row.task + ": " + row.rung + ", seed " + std::to_string(seed)};
+  if (setup.shared_terminal) show.terminal = false;
+  io::Progress progress(setup.steps, show);
   const auto start = std::chrono::steady_clock::now();
   double measuring = 0;
   const auto seconds_since = [](auto begin) {

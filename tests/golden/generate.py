@@ -207,8 +207,21 @@ def null_term(z, null):
     return e / (null + e.sum())
 
 
+class Expm1(torch.autograd.Function):
+    """e^z - 1. The gradient of torch.expm1 is computed as (e^z - 1) + 1, which loses its digits for negative z."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return torch.expm1(z)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.exp(ctx.saved_tensors[0])
+
+
 def softpick(z):
-    r = torch.expm1(z)
+    r = Expm1.apply(z)
     return torch.relu(r) / (r.abs().sum() + 1e-8)
 
 

@@ -22,10 +22,18 @@ void check(bool condition, const Parts&... parts) {
   if (!condition) throw std::invalid_argument(message(parts...));
 }
 
-/// "(rows, cols)" of a view or a dense Eigen object.
+/// Prints as "(rows, cols)"; formatted only when a message is.
+struct Shape {
+  Index rows = 0;
+  Index cols = 0;
+  friend std::ostream& operator<<(std::ostream& out, const Shape& s) {
+    return out << '(' << s.rows << ", " << s.cols << ')';
+  }
+};
+
 template <class T, class Device>
-std::string shape(const View<T, Device>& view) {
-  return message("(", view.rows, ", ", view.cols, ")");
+Shape shape(const View<T, Device>& view) {
+  return {view.rows, view.cols};
 }
 
 /// Throws std::invalid_argument that names both operands and both shapes unless they agree.
