@@ -22,8 +22,8 @@ const Shape tiles_32{"tiles_32", {1, 70, 2, 1, 3, 12}};
 const Shape tiles_64{"tiles_64", {1, 130, 1, 1, 3, 12}};
 
 /// A score errs by (d + 3)·Z roundings, Z ≥ Σ|q||k|/√d; a weight by `slope` times that, slope bounding the normalizer's
-/// derivative (weights are compared by themselves in normalizer_test.cpp), and by 2·time + 40 of its own and of the sums
-/// over keys. Then o = P v ≤ slope·max|v|, dv = Pᵀ do, dP = do vᵀ ≤ d·max|do|·max|v|, dz ≤ 2·slope·dP,
+/// derivative (weights are compared by themselves in normalizer_test.cpp), and by 2·time + 40 of its own and of the
+/// sums over keys. Then o = P v ≤ slope·max|v|, dv = Pᵀ do, dP = do vᵀ ≤ d·max|do|·max|v|, dz ≤ 2·slope·dP,
 /// dq = dz k/√d, dk = dzᵀ q/√d, dv and dk summed over the queries of a group.
 template <class S, class N, class M>
 void check_attention(const Shape& shape, const std::string& name, const N& normalizer, const M& mask, double slope = 1,

@@ -391,8 +391,8 @@ def optimizers(w):
 
     def of(cls, lr, weight_decay=0.0, **options):
         return lambda matrix, vector, rate: cls(
-            [{"params": matrix, "weight_decay": weight_decay}, {"params": vector, "weight_decay": 0.0, "lr": lr * rate}],
-            lr=lr, **options)
+            [{"params": matrix, "weight_decay": weight_decay},
+             {"params": vector, "weight_decay": 0.0, "lr": lr * rate}], lr=lr, **options)
 
     sgd, rms, adam, adamw = torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adam, torch.optim.AdamW
     run("sgd", of(sgd, 0.05))
@@ -521,7 +521,7 @@ def model_loss(name, null, p, tokens, targets):
 
 
 def models(w):
-    """AdamW 3e-3, betas (0.9, 0.95), decay 0.1 of matrices and embeddings, linear warm-up of 10 steps, clipping at 1."""
+    """AdamW 3e-3, betas (0.9, 0.95), decay 0.1 of matrices and embeddings, warm-up of 10 steps, clipping at 1."""
     c = Case(w, "model")
     following = c.random.permutation(VOCABULARY)  # four times in five a token is followed by a fixed one
     tokens = np.zeros((MODEL_STEPS, BATCH, TIME + 1), dtype=np.int64)

@@ -15,8 +15,8 @@
 #include "tests/support/random.hpp"
 #include "tests/support/tolerance.hpp"
 
-/// What PyTorch computed in double, from the files that generate.py wrote. Inputs are exact in float, so that every case
-/// runs in float and in double.
+/// What PyTorch computed in double, from the files that generate.py wrote. Inputs are exact in float, so that every
+/// case runs in float and in double.
 namespace meso::test::golden {
 
 using Scalars = std::tuple<float, double>;

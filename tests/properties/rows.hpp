@@ -19,10 +19,11 @@ struct RowCase {
   double n() const { return static_cast<double>(z.size()); }
 };
 
-/// Exact results, and absolute bounds in units of u. dz_bound is infinite where dz is discontinuous.
+/// Exact results, absolute bounds in units of u, and the size of the terms that make up a gradient.
+/// dz_bound is infinite where dz is discontinuous.
 struct RowAnswer {
-  oracle::Vector p, dz, p_bound, dz_bound;
-  double dtheta = 0, dtheta_bound = 0;
+  oracle::Vector p, dz, p_bound, dz_bound, dz_terms;
+  double dtheta = 0, dtheta_bound = 0, dtheta_terms = 0;
   bool has_null = false;
   double null = 0, null_bound = 0;
 };
@@ -49,12 +50,18 @@ inline double delta_of(const RowCase& x, const RowAnswer& a) {
   for (std::size_t k = 0; k < x.z.size(); ++k) sum += a.p[k] * x.dp[k];
   return sum;
 }
+inline double terms_of_delta(const RowCase& x, const RowAnswer& a) {
+  double sum = 0;
+  for (std::size_t k = 0; k < x.z.size(); ++k) sum += a.p[k] * std::abs(x.dp[k]);
+  return sum;
+}
 inline void softmax_gradient_bound(const RowCase& x, RowAnswer& a) {
-  const double error = error_of_delta(x, a), delta = delta_of(x, a);
+  const double error = error_of_delta(x, a), delta = delta_of(x, a), terms = terms_of_delta(x, a);
   for (std::size_t j = 0; j < x.z.size(); ++j) {
     const double slope = x.slope.empty() ? 0 : x.slope[j];
     a.dz_bound.push_back(a.p[j] * (error + 2 * std::abs(x.dp[j] - delta) + slope) +
                          a.p_bound[j] * std::abs(x.dp[j] - delta));
+    a.dz_terms.push_back(a.p[j] * (std::abs(x.dp[j]) + terms));
   }
 }
 
@@ -75,6 +82,7 @@ inline RowAnswer family(const RowCase& x, double s, double rest) {
   a.null_bound = a.null * own;
   a.dtheta = oracle::null_logit_backward_s(x.z, null, x.dp);
   a.dtheta_bound = a.null * (error_of_delta(x, a) + (own + 2) * std::abs(delta_of(x, a)));
+  a.dtheta_terms = a.null * terms_of_delta(x, a);
   return a;
 }
 
@@ -106,6 +114,7 @@ inline RowAnswer answer(const SigmoidAttention& sigmoid, const RowCase& x) {
     const double relative = std::abs(x.z[j] + b) + std::abs(b) + 8;
     a.p_bound.push_back(a.p[j] * relative);
     a.dz_bound.push_back(a.p[j] * std::abs(x.dp[j]) * (relative + 3));
+    a.dz_terms.push_back(a.p[j] * std::abs(x.dp[j]));
   }
   return a;
 }
@@ -116,6 +125,7 @@ inline RowAnswer answer(const ReluAttention&, const RowCase& x) {
   a.dz = oracle::relu_attention_backward(x.z, x.dp);
   a.p_bound = a.p;
   for (const double v : a.dz) a.dz_bound.push_back(std::abs(v));
+  a.dz_terms = a.dz_bound;
   return a;
 }
 
@@ -129,8 +139,10 @@ inline RowAnswer answer(const Softpick& softpick, const RowCase& x) {
     a.p_bound.push_back(a.p[j] * (m - x.z[j] + rest));
     sum += std::abs(std::expm1(x.z[j]));
   }
-  const double error = detail::error_of_delta(x, a), delta = detail::delta_of(x, a);
+  const double error = detail::error_of_delta(x, a), delta = detail::delta_of(x, a),
+               terms = detail::terms_of_delta(x, a);
   for (std::size_t j = 0; j < x.z.size(); ++j) {
+    a.dz_terms.push_back(std::exp(x.z[j]) / sum * (std::abs(x.dp[j]) + terms));
     const double direct = x.z[j] > 0 ? x.dp[j] - delta : x.z[j] < 0 ? delta : 0;
     a.dz_bound.push_back(std::exp(x.z[j]) / sum * (error + (m - x.z[j] + rest + 3) * std::abs(direct)));
   }
@@ -151,7 +163,9 @@ inline RowAnswer answer(const ScalableSoftmax&, const RowCase& x) {
   for (std::size_t j = 0; j < x.z.size(); ++j) {
     const double dy = a.p[j] * std::abs(x.dp[j] - delta);
     a.dtheta_bound += log_n * std::abs(x.z[j]) * (a.dz_bound[j] + (x.n() + 3) * dy);
+    a.dtheta_terms += log_n * std::abs(x.z[j]) * a.dz_terms[j];
     a.dz_bound[j] = std::abs(c) * (a.dz_bound[j] + 3 * dy);
+    a.dz_terms[j] *= std::abs(c);
   }
   return a;
 }
@@ -170,6 +184,7 @@ inline RowAnswer answer(const Sparsemax&, const RowCase& x) {
     a.dz_bound.push_back(tie          ? std::numeric_limits<double>::infinity()
                          : a.p[j] > 0 ? std::abs(x.dp[j]) + (x.n() + 2) * mean / count
                                       : 0.0);
+    a.dz_terms.push_back(std::abs(x.dp[j]) + mean / std::max<double>(1, count));
   }
   return a;
 }

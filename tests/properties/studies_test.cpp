@@ -37,7 +37,8 @@ BOOST_AUTO_TEST_CASE(a_wrong_result_is_reported_with_its_seed_and_shape) {
                     }};
   const boost::test_tools::assertion_result result = holds(wrong, 200);
   BOOST_TEST(!static_cast<bool>(result));
-  const std::string text(result.message().begin(), result.message().end());
+  const boost::unit_test::const_string message = result.message();
+  const std::string text(message.begin(), message.end());
   BOOST_TEST(text.find("n 7") != text.npos);
   BOOST_TEST(text.find("MESO_TEST_SEED=" + std::to_string(test_seed())) != text.npos);
 }

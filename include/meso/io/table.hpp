@@ -116,9 +116,10 @@ class Table {
         out += "| " + aligned(lines[row][i], widths[i], columns_[i].align) + " ";
       out += "|\n";
       if (row != 0) continue;
-      for (std::size_t i = 0; i < widths.size(); ++i)
-        out += "|" + (columns_[i].align == Align::right ? std::string(widths[i] + 1, '-') + ":"
-                                                        : ":" + std::string(widths[i] + 1, '-'));
+      for (std::size_t i = 0; i < widths.size(); ++i) {
+        const std::string line(widths[i] + 1, '-');
+        out += columns_[i].align == Align::right ? "|" + line + ":" : "|:" + line;
+      }
       out += "|\n";
     }
     return out;
