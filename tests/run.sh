@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Builds and runs the tests, in tiers. Installs what is missing.
 #   bash tests/run.sh             the suite with g++ in Release; every header alone; consumers; clang++ on every header
-#                                 and one binary; AddressSanitizer and UndefinedBehaviorSanitizer on one binary
-#   bash tests/run.sh --all       the same with the whole suite under clang++ and the sanitizers, and the benchmarks
+#                                 and one binary; AddressSanitizer and UndefinedBehaviorSanitizer on one binary,
+#                                 ThreadSanitizer on one
+#   bash tests/run.sh --all       the same with the whole suite under clang++ and the sanitizers, without OpenMP, with
+#                                 EIGEN_MAX_ALIGN_BYTES=0; planted mutations; the benchmarks
 #   bash tests/run.sh --quick     the suite with g++ in Release only
 #   --preset NAME                 another CMake preset than ci for the suite
 set -euo pipefail
@@ -26,10 +28,12 @@ done
 # The module whose binary alone runs under clang++ and under the sanitizers, when not all do.
 clang_module=model
 sanitized_module=attention
+# The modules whose code runs on several threads, for ThreadSanitizer: the first alone, when not all do.
+threaded_modules=(core attention norm layer model optim train quant)
 
 source cmake/packages.sh
 packages=(g++ cmake ninja-build ccache libeigen3-dev libboost-test-dev libcli11-dev gnuplot-nox bible-kjv)
-[[ $depth == quick && $preset != clang ]] || packages+=(clang libomp-dev)
+[[ $depth == quick && $preset != clang ]] || packages+=(clang libclang-rt-dev libomp-dev)
 [[ $depth != all ]] || packages+=(libbenchmark-dev)
 meso_packages "${packages[@]}"
 
@@ -80,6 +84,21 @@ clang_headers_and_binary() {
   binary clang "$clang_module"
 }
 
+threads() { # MODULE...
+  local archer
+  configure tsan
+  cmake --build build/tsan --target planted_race "${@/#/test_}"
+  # Archer tells ThreadSanitizer of OpenMP's barriers; libomp itself is not instrumented. No suppressions.
+  archer=$(clang++ -print-resource-dir)/../../libarcher.so
+  [[ -e $archer ]] || { echo "libarcher.so (package libomp-dev) is not there" && return 1; }
+  export OMP_TOOL_LIBRARIES=$archer TSAN_OPTIONS=ignore_noninstrumented_modules=1
+  if build/tsan/tests/planted_race >"$logs/race" 2>&1 || ! grep -q 'data race' "$logs/race"; then
+    cat "$logs/race" && echo "ThreadSanitizer did not report the planted race" && return 1
+  fi
+  echo "The planted race is reported"
+  run_ctest tsan -R "^test_($(IFS='|' && echo "$*"))\$"
+}
+
 benches() {
   configure release
   cmake --build build/release --target meso_bench
@@ -113,10 +132,15 @@ fi
 if [[ $depth == default ]]; then
   tier "clang++: every header, test_$clang_module" clang_headers_and_binary
   tier "sanitizers: test_$sanitized_module" binary asan "$sanitized_module"
+  tier "threads: test_${threaded_modules[0]}" threads "${threaded_modules[0]}"
 elif [[ $depth == all ]]; then
   tier "clang++: every header" headers clang
   tier "clang++: suite" suite clang
   tier "sanitizers: suite" suite asan
+  tier "threads" threads "${threaded_modules[@]}"
+  tier "without OpenMP: suite" suite serial
+  tier "EIGEN_MAX_ALIGN_BYTES=0: suite" suite unaligned
+  tier "mutations" bash tests/mutations.sh
   tier "benchmarks" benches
 fi
 

@@ -16,9 +16,7 @@ struct Stated {
   double y, slope, y_bound, slope_bound;
 };
 
-Stated stated(const Gelu&, double x) {
-  return {oracle::gelu(x), oracle::gelu_derivative(x), 8 * std::abs(x), 10};
-}
+Stated stated(const Gelu&, double x) { return {oracle::gelu(x), oracle::gelu_derivative(x), 8 * std::abs(x), 10}; }
 Stated stated(const GeluTanh&, double x) {
   const double s = 1 / (1 + std::exp(-2 * std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
   return {oracle::gelu_tanh(x), oracle::gelu_tanh_derivative(x), 11 * std::abs(x),
@@ -28,7 +26,8 @@ Stated stated(const Relu&, double x) { return {x > 0 ? x : 0, x > 0 ? 1.0 : 0.0,
 
 template <class S, class A>
 Study elementwise(const std::string& name, const std::string& forward, const std::string& backward) {
-  return {name, "N(0, σ²), σ ≤ 6, windows ≤ 30 × 150",
+  return {name,
+          "N(0, σ²), σ ≤ 6, windows ≤ 30 × 150",
           {{name + " y", forward, in_scalar<S>}, {name + " dx", backward, in_scalar<S>}},
           [](Draw& draw, std::vector<Comparison>& to) {
             const Index rows = draw.size("rows", 0, 30), cols = draw.size("cols", 0, 150);
@@ -52,7 +51,8 @@ Study elementwise(const std::string& name, const std::string& forward, const std
 
 template <class S>
 Study swiglu() {
-  return {"SwiGlu", "N(0, σ²), σ ≤ 6, windows ≤ 30 × 150",
+  return {"SwiGlu",
+          "N(0, σ²), σ ≤ 6, windows ≤ 30 × 150",
           {{"SwiGlu y", "10\\|y\\|", in_scalar<S>},
            {"SwiGlu dgate", "\\|dy·up\\|·σ(g)(10 + 15\\|g\\|)", in_scalar<S>},
            {"SwiGlu dup", "10\\|dup\\|", in_scalar<S>}},

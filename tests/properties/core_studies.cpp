@@ -12,7 +12,8 @@ namespace {
 
 template <class S>
 Study exponential() {
-  return {"flushed_exp", "x from the logarithm of the smallest normal number to that of the largest",
+  return {"flushed_exp",
+          "x from the logarithm of the smallest normal number to that of the largest",
           {{"flushed_exp", "5", {unit_roundoff<S>, 0}}},
           [](Draw& draw, std::vector<Comparison>& to) {
             const Window<S> x = draw.window<S>(1, draw.size("n", 0, 200));
@@ -25,8 +26,8 @@ Study exponential() {
             if (x.cols > 0) row_array(out.view(), 0) = flushed_exp(row_array(in.constant(), 0));
             for (Index j = 0; j < x.cols; ++j) {
               const double v = static_cast<double>(in(0, j));
-              to[0].add_relative(static_cast<double>(out(0, j)), static_cast<double>(std::exp(static_cast<long double>(v))),
-                                 5);
+              to[0].add_relative(static_cast<double>(out(0, j)),
+                                 static_cast<double>(std::exp(static_cast<long double>(v))), 5);
             }
             to[0].require(out.intact(), "written outside the window");
           }};
@@ -34,7 +35,8 @@ Study exponential() {
 
 template <class S>
 Study products() {
-  return {"gemm", "N(0, 1), ≤ 40³, now and then 300³; transposed, accumulated, with a bias",
+  return {"gemm",
+          "N(0, 1), ≤ 40³, now and then 300³; transposed, accumulated, with a bias",
           {{"gemm", "(k + 2)·\\|α\\|\\|a\\|\\|b\\|, k + 3 with a bias", in_scalar<S>}},
           [](Draw& draw, std::vector<Comparison>& to) {
             const Index most = draw.chance(0.05) ? 300 : 40;

@@ -34,7 +34,8 @@ double tile_terms(Index rows, Index cols) {
 template <class S>
 Study linear() {
   const std::string range = "N(0, 1), ≤ 40³, now and then 300 tokens; with and without a bias, written and added";
-  return {"linear", range,
+  return {"linear",
+          range,
           {{"linear_forward y", "(in + 3)(\\|x\\|\\|w\\|ᵀ + \\|bias\\|)", in_scalar<S>},
            {"linear_backward dx", "(out + 2)\\|dy\\|\\|w\\|", in_scalar<S>},
            {"linear_backward dw", "(tokens + 3)\\|dy\\|ᵀ\\|x\\|", in_scalar<S>},
@@ -71,7 +72,8 @@ Study linear() {
 
 template <class S>
 Study embedding() {
-  return {"embedding", "N(0, 1), ≤ 12 sequences of ≤ 9 tokens, width ≤ 150, vocabulary ≤ 12",
+  return {"embedding",
+          "N(0, 1), ≤ 12 sequences of ≤ 9 tokens, width ≤ 150, vocabulary ≤ 12",
           {{"embedding_forward y", "0, with positions \\|y\\|", in_scalar<S>},
            {"embedding_backward dtable", "m·Σ\\|dy\\|, m tokens a row", in_scalar<S>},
            {"position_backward", "sequences·Σ\\|dy\\|", in_scalar<S>}},
@@ -124,7 +126,8 @@ Study embedding() {
 
 template <class S>
 Study cross_entropies() {
-  return {"cross_entropy", "≤ 30 × 300 logits N(0, σ²), σ ≤ 12; targets ignored, gradient scaled, in place",
+  return {"cross_entropy",
+          "≤ 30 × 300 logits N(0, σ²), σ ≤ 12; targets ignored, gradient scaled, in place",
           {{"cross_entropy loss of a row", "1.4·V + 8 + max x − x_target", in_scalar<S>},
            {"cross_entropy dlogits", "p(1.4·V + 10 + max x − x), at the target + 2\\|p − 1\\|", in_scalar<S>}},
           [](Draw& draw, std::vector<Comparison>& to) {
@@ -133,10 +136,11 @@ Study cross_entropies() {
             const double gradient_scale = draw.note("gradient_scale", draw.chance(0.5) ? 1.0 : draw.uniform(0.1, 2));
             std::vector<Token> targets;
             for (Index i = 0; i < rows; ++i)
-              targets.push_back(vocabulary == 0 || draw.chance(0.2) ? ignored_target
-                                                                    : static_cast<Token>(draw.between(0, vocabulary - 1)));
-            Window<S> x = draw.normals<S>(rows, vocabulary, draw.note("scale", draw.log_uniform(0.1, 12)),
-                                          draw.uniform(-20, 20));
+              targets.push_back(vocabulary == 0 || draw.chance(0.2)
+                                    ? ignored_target
+                                    : static_cast<Token>(draw.between(0, vocabulary - 1)));
+            Window<S> x =
+                draw.normals<S>(rows, vocabulary, draw.note("scale", draw.log_uniform(0.1, 12)), draw.uniform(-20, 20));
             const oracle::Matrix logits = x.values();
             const oracle::CrossEntropy exact = oracle::cross_entropy(logits, targets);
             Window<S> other = draw.window<S>(rows, vocabulary);
@@ -157,8 +161,9 @@ Study cross_entropies() {
               sum += exact.loss[oracle::at(i)];
               bound += row + 1;
             }
-            const LossSum loss = only ? cross_entropy<EigenProducts, S>(context, x.constant(), targets, {})
-                                      : cross_entropy<EigenProducts, S>(context, x.constant(), targets, dx.view(), gradient_scale);
+            const LossSum loss =
+                only ? cross_entropy<EigenProducts, S>(context, x.constant(), targets, {})
+                     : cross_entropy<EigenProducts, S>(context, x.constant(), targets, dx.view(), gradient_scale);
             to[0].require(loss.count == exact.count, "count of targets");
             to[0].add(loss.sum, sum, bound, std::max<double>(1, count));
             if (only || dx.storage.size() == 0) return;
@@ -174,7 +179,7 @@ Study cross_entropies() {
                 const double p = exact.softmax(i, j), scale = gradient_scale / count;
                 const double relative = 1.4 * static_cast<double>(vocabulary) + 10 + top - logits(i, j);
                 to[1].add(static_cast<double>(dx(i, j)), scale * (p - (target ? 1 : 0)),
-                          scale * (p * relative + (target ? 2 * std::abs(p - 1) : 0)), scale * p);
+                          scale * (p * relative + (target ? 2 * std::abs(p - 1) : 0)), scale * (p + (target ? 1 : 0)));
               }
             }
             to[1].require(dx.intact(), "written outside the window");
@@ -183,9 +188,12 @@ Study cross_entropies() {
 
 template <class S>
 Study rotary() {
-  return {"Rotary", "N(0, 1), head size ≤ 64, positions ≤ 4096, base 10⁴ or 5·10⁵",
-          {{"Rotary rotate", "3(\\|x_i cos\\| + \\|x_j sin\\|) and (log base + 3)·angle·2⁻⁵³(\\|x_i\\| + \\|x_j\\|)", in_scalar<S>},
-           {"Rotary rotate_back", "3(\\|x_i cos\\| + \\|x_j sin\\|) and (log base + 3)·angle·2⁻⁵³(\\|x_i\\| + \\|x_j\\|)", in_scalar<S>}},
+  return {"Rotary",
+          "N(0, 1), head size ≤ 64, positions ≤ 4096, base 10⁴ or 5·10⁵",
+          {{"Rotary rotate", "3(\\|x_i cos\\| + \\|x_j sin\\|) and (log base + 3)·angle·2⁻⁵³(\\|x_i\\| + \\|x_j\\|)",
+            in_scalar<S>},
+           {"Rotary rotate_back",
+            "3(\\|x_i cos\\| + \\|x_j sin\\|) and (log base + 3)·angle·2⁻⁵³(\\|x_i\\| + \\|x_j\\|)", in_scalar<S>}},
           [](Draw& draw, std::vector<Comparison>& to) {
             const Index half = draw.size("half", 0, 32), position = draw.note("position", draw.between(0, 4096));
             const Rotary policy{.base = draw.chance(0.5) ? 1e4 : 5e5};

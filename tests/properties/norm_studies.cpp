@@ -13,8 +13,8 @@ using oracle::Vector;
 
 /// The bounds of one row, in roundings: with x̂ the normalized row, X = max|x̂|, G = max|γ ∘ dy|, M = n·r·max|x|:
 struct Stated {
-  Vector y, dx;          // exact
-  Vector y_bound, hat;   // hat = x̂
+  Vector y, dx;         // exact
+  Vector y_bound, hat;  // hat = x̂
   double root = 0, top = 0, mean_share = 0;
 };
 
@@ -49,7 +49,8 @@ Stated stated(const N& norm, const Vector& theta, const Vector& x, const Vector&
 
 template <class S, class N>
 Study norms(const std::string& name, const std::string& y, const std::string& dx, const std::string& dtheta) {
-  return {name, "x N(μ, σ²), σ 10⁻³–10², \\|μ\\| ≤ 30σ, ≤ 40 tokens, width 1–150",
+  return {name,
+          "x N(μ, σ²), σ 10⁻³–10², \\|μ\\| ≤ 30σ, ≤ 40 tokens, width 1–150",
           {{name + " y", y, in_scalar<S>}, {name + " dx", dx, in_scalar<S>}, {name + " dθ", dtheta, in_scalar<S>}},
           [](Draw& draw, std::vector<Comparison>& to) {
             const N norm;
@@ -74,7 +75,7 @@ Study norms(const std::string& name, const std::string& y, const std::string& dx
             const double n = static_cast<double>(width);
             const RowTiles tiles = RowTiles::of(rows, width);
             const double terms = static_cast<double>((std::min)(tiles.tile_rows, rows) + tiles.count() + (add ? 1 : 0));
-            Vector sum(oracle::at(count), 0.0), magnitude = sum, own = sum;
+            Vector sum(oracle::at(count), 0.0), magnitude = sum, own = sum, means = sum;
             bool resolved = true;
             for (Index i = 0; i < rows; ++i) {
               const Vector row = x.values().row(i), d = dy.values().row(i);
@@ -87,17 +88,21 @@ Study norms(const std::string& name, const std::string& y, const std::string& dx
               double g = 0;
               for (std::size_t j = 0; j < d.size(); ++j)
                 g = std::max<double>(g, std::abs(theta[count == 1 ? 0 : j] * d[j]));
-              const double bound = s.root * g * (centered ? 2 * n + 20 + (2.5 * n + 25) * s.top +
-                                                                (n + 1) * (1 + s.top) * s.mean_share
-                                                          : n / 2 + 8 + (2.5 * n + 20) * s.top);
+              const double bound =
+                  s.root * g *
+                  (centered ? 2 * n + 20 + (2.5 * n + 25) * s.top + (n + 1) * (1 + s.top) * s.mean_share
+                            : n / 2 + 8 + (2.5 * n + 20) * s.top);
               for (Index j = 0; j < width; ++j) {
                 const std::size_t k = oracle::at(j);
                 const double path = around ? residual(i, j) : 0.0;
-                to[0].add(static_cast<double>(out(i, j)), s.y[k], s.y_bound[k], std::abs(s.y[k]));
-                to[1].add(static_cast<double>(back(i, j)), s.dx[k] + path, bound + std::abs(s.dx[k] + path), s.root * g);
+                to[0].add(static_cast<double>(out(i, j)), s.y[k], s.y_bound[k],
+                          std::abs(theta[count == 1 ? 0 : k]) * s.mean_share + std::abs(s.y[k]));
+                to[1].add(static_cast<double>(back(i, j)), s.dx[k] + path, bound + std::abs(s.dx[k] + path),
+                          s.root * g * (1 + s.mean_share) + std::abs(path));
                 const std::size_t to_gain = count == 1 ? 0 : k;
                 const double hat = std::abs(s.hat[k] * d[k]);
                 sum[to_gain] += s.hat[k] * d[k], magnitude[to_gain] += hat;
+                means[to_gain] += std::abs(d[k]) * s.mean_share;
                 own[to_gain] += centered ? std::abs(d[k]) * (n + 1) * s.mean_share + (n / 2 + 8) * hat
                                          : (count == 1 ? 1.5 * n + 6 : n / 2 + 6) * hat;
                 if (centered) sum[k + oracle::at(width)] += d[k], magnitude[k + oracle::at(width)] += std::abs(d[k]);
@@ -105,7 +110,8 @@ Study norms(const std::string& name, const std::string& y, const std::string& dx
             }
             for (std::size_t k = 0; resolved && k < sum.size(); ++k) {
               const double first = add ? start[k] : 0.0, size = magnitude[k] + std::abs(first);
-              to[2].add(static_cast<double>(slope(0, static_cast<Index>(k))), sum[k] + first, own[k] + terms * size, size);
+              to[2].add(static_cast<double>(slope(0, static_cast<Index>(k))), sum[k] + first, own[k] + terms * size,
+                        size + means[k]);
             }
             to[0].require(out.intact() && saved.intact(), "y or saved written outside its window");
             to[1].require(back.intact(), "dx written outside its window");

@@ -16,7 +16,8 @@ using oracle::Vector;
 template <class S>
 class Run {
  public:
-  Run(Draw& draw, Index n, S fill) : offset_(oracle::at(draw.between(0, 15))), data_(oracle::at(n) + offset_ + 8, fill) {
+  Run(Draw& draw, Index n, S fill)
+      : offset_(oracle::at(draw.between(0, 15))), data_(oracle::at(n) + offset_ + 8, fill) {
     size_ = n;
   }
   Run(Draw& draw, const Vector& x) : Run(draw, static_cast<Index>(x.size()), S(0)) {
@@ -47,7 +48,8 @@ Study rows(const std::string& name, const N& normalizer, const std::vector<std::
   Study study{name, "1–200 keys, scores N(μ, σ²), \\|μ\\| ≤ 5, σ ≤ 8", {}, {}};
   constexpr bool learned = N::parameters_per_head > 0, null = NullLogitNormalizer<N, S> && !std::is_same_v<N, Softmax>;
   const char* const results[] = {" p", " dz", learned ? " dθ" : " p_∅", " p_∅"};
-  for (std::size_t k = 0; k < bounds.size(); ++k) study.quantities.push_back({name + results[k], bounds[k], in_scalar<S>});
+  for (std::size_t k = 0; k < bounds.size(); ++k)
+    study.quantities.push_back({name + results[k], bounds[k], in_scalar<S>});
   study.run = [normalizer](Draw& draw, std::vector<Comparison>& to) {
     const Index n = draw.size("keys", 0, draw.chance(0.2) ? 200 : 24);
     const double scale = draw.note("scale", draw.log_uniform(0.02, 8)), mean = draw.note("mean", draw.uniform(-5, 5));
@@ -65,9 +67,9 @@ Study rows(const std::string& name, const N& normalizer, const std::vector<std::
     normalizer.forward(row, theta.in(), z.in(), p.out());
     normalizer.backward(row, theta.in(), z.in(), p.in(), dp.in(), dz.out(), dtheta.out());
     for (std::size_t j = 0; j < x.z.size(); ++j) {
-      to[0].add(p[j], expected.p[j], expected.p_bound[j],
-                std::is_same_v<N, Sparsemax> ? 1.0 : std::abs(expected.p[j]));
-      if (std::isfinite(expected.dz_bound[j])) to[1].add(dz[j], expected.dz[j], expected.dz_bound[j], expected.dz_terms[j]);
+      to[0].add(p[j], expected.p[j], expected.p_bound[j], std::is_same_v<N, Sparsemax> ? 1.0 : std::abs(expected.p[j]));
+      if (std::isfinite(expected.dz_bound[j]))
+        to[1].add(dz[j], expected.dz[j], expected.dz_bound[j], expected.dz_terms[j]);
     }
     std::size_t next = 2;
     if (learned && n > 0) to[next].add(dtheta[0], expected.dtheta, expected.dtheta_bound, expected.dtheta_terms);
@@ -82,7 +84,8 @@ Study rows(const std::string& name, const N& normalizer, const std::vector<std::
 /// lse = log(e^s + Σ e^z).
 template <class S>
 Study log_sum_exp() {
-  return {"null_logit_forward", "1–200 keys, scores N(μ, σ²), \\|μ\\| ≤ 5, σ ≤ 8; \\|s\\| ≤ 8",
+  return {"null_logit_forward",
+          "1–200 keys, scores N(μ, σ²), \\|μ\\| ≤ 5, σ ≤ 8; \\|s\\| ≤ 8",
           {{"null_logit_forward lse", "2n + 16 + \\|lse\\|", in_scalar<S>}},
           [](Draw& draw, std::vector<Comparison>& to) {
             const Index n = draw.size("keys", 1, draw.chance(0.2) ? 200 : 24);
@@ -98,7 +101,8 @@ Study log_sum_exp() {
 
 template <class S>
 Study sinkhorn() {
-  return {"Sinkhorn", "≤ 12 × 12, x/ε N(0, σ²), σ ≤ 4, 1–5 iterations",
+  return {"Sinkhorn",
+          "≤ 12 × 12, x/ε N(0, σ²), σ ≤ 4, 1–5 iterations",
           {{"Sinkhorn p", "(T + 1)(4·max\\|x\\|/ε + R + C + 24), T iterations", in_scalar<S>},
            {"Sinkhorn dx", "2^T(T + 1)(ε_p + R + C + 3)·Σp\\|dp\\|/ε, ε_p of p", in_scalar<S>}},
           [](Draw& draw, std::vector<Comparison>& to) {
@@ -144,11 +148,10 @@ std::vector<Study> normalizer_studies() {
   return {
       rows<S>("Softmax", Softmax{}, {"\\|x − m\\| + log n + n + 16", gradient_bound}),
       rows<S>("Softmax1", Softmax1{}, {"\\|x − m\\| + m + n + 16", gradient_bound, null}),
-      rows<S>("SoftmaxN", SoftmaxN{.n = 4},
-              {"\\|x − m\\| + \\|log N\\| + log(n + 1) + n + 16", gradient_bound, null}),
+      rows<S>("SoftmaxN", SoftmaxN{.n = 4}, {"\\|x − m\\| + \\|log N\\| + log(n + 1) + n + 16", gradient_bound, null}),
       rows<S>("LearnedSink", LearnedSink{},
-              {"\\|x − m\\| + log(n + 1) + n + 16", gradient_bound,
-               "p_∅·(Σ(n + 1 + ε)p\\|dp\\| + (2 + ε_∅)\\|Δ\\|)", null}),
+              {"\\|x − m\\| + log(n + 1) + n + 16", gradient_bound, "p_∅·(Σ(n + 1 + ε)p\\|dp\\| + (2 + ε_∅)\\|Δ\\|)",
+               null}),
       log_sum_exp<S>(),
       rows<S>("SigmoidAttention", SigmoidAttention{},
               {"\\|x + b\\| + \\|b\\| + 8", "p\\|dp\\|(\\|x + b\\| + \\|b\\| + 11)"}),
@@ -156,8 +159,7 @@ std::vector<Study> normalizer_studies() {
               {"\\|x + b\\| + \\|b\\| + 8", "p\\|dp\\|(\\|x + b\\| + \\|b\\| + 11)"}),
       rows<S>("ReluAttention", ReluAttention{}, {"1", "1"}),
       rows<S>("Softpick", Softpick{},
-              {"\\|x − m\\| + log n + n + 32",
-               "e^x/D·(Σ(n + 1 + ε)p\\|dp\\| + (3 + ε)\\|1[x>0]dp − Δ\\|), ε of p"}),
+              {"\\|x − m\\| + log n + n + 32", "e^x/D·(Σ(n + 1 + ε)p\\|dp\\| + (3 + ε)\\|1[x>0]dp − Δ\\|), ε of p"}),
       rows<S>("ScalableSoftmax", ScalableSoftmax{},
               {"8·max\\|y\\| + log n + n + 16", "\\|c\\|·(that of softmax's dy + 3\\|dy\\|)",
                "log n·Σ\\|x\\|(that of dy + (n + 3)\\|dy\\|)"}),

@@ -13,9 +13,9 @@ struct RowCase {
   oracle::Vector z, dp;
   double theta = 0;
   Index context = 0;
-  double unit = 0;                ///< u of the op
-  double score = 0;               ///< what an inexact score adds to the relative error of p, in u
-  oracle::Vector slope = {};      ///< error of dp, in u; empty: none
+  double unit = 0;            ///< u of the op
+  double score = 0;           ///< what an inexact score adds to the relative error of p, in u
+  oracle::Vector slope = {};  ///< error of dp, in u; empty: none
   double n() const { return static_cast<double>(z.size()); }
 };
 

@@ -26,7 +26,7 @@ std::vector<Study> quantization_studies();
 template <class S>
 std::vector<Study> optimizer_studies();
 
-#define MESO_TEST_STUDIES(name)                                       \
+#define MESO_TEST_STUDIES(name)                                      \
   template std::vector<meso::test::Study> meso::test::name<float>(); \
   template std::vector<meso::test::Study> meso::test::name<double>()
 

@@ -23,8 +23,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(core, S, Scalars) { check(core_studies<S>(), 120);
 BOOST_AUTO_TEST_CASE_TEMPLATE(layers, S, Scalars) { check(layer_studies<S>(), 120); }
 BOOST_AUTO_TEST_CASE_TEMPLATE(activations, S, Scalars) { check(activation_studies<S>(), 120); }
 BOOST_AUTO_TEST_CASE_TEMPLATE(norms, S, Scalars) { check(norm_studies<S>(), 120); }
-BOOST_AUTO_TEST_CASE_TEMPLATE(normalizers, S, Scalars) { check(normalizer_studies<S>(), 300); }
-BOOST_AUTO_TEST_CASE_TEMPLATE(attention, S, Scalars) { check(attention_studies<S>(), 60); }
+BOOST_AUTO_TEST_CASE_TEMPLATE(normalizers, S, Scalars) { check(normalizer_studies<S>(), 200); }
+BOOST_AUTO_TEST_CASE_TEMPLATE(attention, S, Scalars) { check(attention_studies<S>(), 40); }
 BOOST_AUTO_TEST_CASE_TEMPLATE(statistics, S, Scalars) { check(statistics_studies<S>(), 120); }
 BOOST_AUTO_TEST_CASE_TEMPLATE(quantization, S, Scalars) { check(quantization_studies<S>(), 120); }
 BOOST_AUTO_TEST_CASE_TEMPLATE(optimizers, S, Scalars) { check(optimizer_studies<S>(), 120); }

@@ -3,7 +3,9 @@
 
 int main() {
   meso::CpuContext<> context(2);
-  int shared = 0;
-  meso::parallel_for(context, 1000, [&](meso::Index, meso::Index) { ++shared; });
+  volatile long shared = 0;
+  meso::parallel_for(context, 64, [&](meso::Index, meso::Index) {
+    for (int i = 0; i < 10000; ++i) shared = shared + 1;
+  });
   return shared == 0;
 }

@@ -22,7 +22,7 @@ inline std::uint64_t test_seed() {
 /// A window of a larger matrix; what lies around it holds a guard that no op may touch.
 template <class S>
 struct Window {
-  static constexpr S guard = S(-12345);
+  static constexpr S guard = sizeof(S) == 1 ? S(-99) : S(-12345);
 
   RowMajorMatrix<S> storage;
   Index top = 0, left = 0, rows = 0, cols = 0;

@@ -146,7 +146,8 @@ inline double delta(Index i, Index j) { return i == j ? 1 : 0; }
 /// p = e^z/(null + Σ e^z): J_ij = p_i (δ_ij − p_j).
 inline Vector null_logit_backward(const Vector& z, double null, const Vector& dp) {
   const Vector p = null_logit(z, null);
-  return through(dp, static_cast<Index>(z.size()), [&](Index i, Index j) { return p[at(i)] * (delta(i, j) - p[at(j)]); });
+  return through(dp, static_cast<Index>(z.size()),
+                 [&](Index i, Index j) { return p[at(i)] * (delta(i, j) - p[at(j)]); });
 }
 /// The same with respect to s, null = e^s: ∂p_i/∂s = −p_i p_∅.
 inline double null_logit_backward_s(const Vector& z, double null, const Vector& dp) {

@@ -12,8 +12,7 @@ struct Product {
   Matrix value, magnitude;
 };
 inline Product product(const Matrix& a, bool transpose_a, const Matrix& b, bool transpose_b, double alpha = 1) {
-  const Index m = transpose_a ? a.cols : a.rows, k = transpose_a ? a.rows : a.cols,
-              n = transpose_b ? b.rows : b.cols;
+  const Index m = transpose_a ? a.cols : a.rows, k = transpose_a ? a.rows : a.cols, n = transpose_b ? b.rows : b.cols;
   Product c{Matrix(m, n), Matrix(m, n)};
   for (Index i = 0; i < m; ++i)
     for (Index j = 0; j < n; ++j)
@@ -69,9 +68,9 @@ inline Turned rotary(const Vector& x, Index position, double base, int sense) {
   const Index half = static_cast<Index>(x.size()) / 2;
   Turned y{Vector(x.size()), Vector(x.size()), Vector(x.size())};
   for (Index i = 0; i < half; ++i) {
-    const long double angle = static_cast<long double>(position) *
-                              std::pow(static_cast<long double>(base), -static_cast<long double>(2 * i) /
-                                                                           static_cast<long double>(2 * half));
+    const long double angle =
+        static_cast<long double>(position) *
+        std::pow(static_cast<long double>(base), -static_cast<long double>(2 * i) / static_cast<long double>(2 * half));
     const double c = static_cast<double>(std::cos(angle)), s = sense * static_cast<double>(std::sin(angle));
     const double a = x[at(i)], b = x[at(half + i)];
     y.value[at(i)] = a * c - b * s;

@@ -102,6 +102,7 @@ View<T> head_view(const View<T>& x, const AttentionShape& s, Index b, Index h) {
 /// excepted); the same bits for any number of threads.
 /// Error, null-logit family, to first order: |o − exact| ≤ (2ζ + ε + (time + 2)·u)·Σ_j p_j|v_j| with ε the normalizer's
 /// bound and ζ = (head_size + 3)·u·max_j |q|·|k_j|/√d that of a score; for the others ζ enters by their derivative.
+/// NaN and ∞ in v come out of every query that sees their key, and may of others in its tile, as 0·NaN.
 /// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class Normalizer, class Mask, class S>
 void attention_forward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
@@ -132,8 +133,9 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
 /// Backward of o = P v: dv = Pᵀ do, dP = do vᵀ; of P = normalizer(z): the policy's; of z = q kᵀ/√d: dq = dz k/√d,
 /// dk = dzᵀ q/√d, summed over the query heads of a group.
 /// Shapes: as for attention_forward; d_o as o, dq, dk, dv as q, k, v; dtheta (heads, parameters_per_head) or null.
-/// Error, to first order, with ε_p and ε_z the relative errors of the weights and of the policy's dz: dv ≤
-/// (ε_p + (queries + 2)·u)·Pᵀ|do|, dq ≤ (ε_z + (time + 3)·u)·|dz||k|/√d, dk ≤ (ε_z + (queries + 3)·u)·|dz|ᵀ|q|/√d.
+/// Error, to first order, with ε_p the relative error of the weights (2ζ + ε above) and E_z that of dz: the policy's,
+/// and (head_size + 2)·u·|do||v|ᵀ of dp through it. dv ≤ (ε_p + (queries + 2)·u)·Pᵀ|do|,
+/// dq ≤ (E_z + (time + 3)·u·|dz|)|k|/√d, dk ≤ (E_z + (queries + 3)·u·|dz|)ᵀ|q|/√d; queries: of all heads of the group.
 /// Numerics: one task a sequence and key-value head, its query tiles in order: the same bits for any number of threads.
 /// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class Normalizer, class Mask, class S>

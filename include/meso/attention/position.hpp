@@ -39,7 +39,8 @@ struct LearnedPosition {
 /// Rotary positions: channels (i, i + d/2) of a head at position t are turned by the angle t·base^{−2i/d}.
 /// Source: Su et al., "RoFormer" (2021); the split into halves is that of GPT-NeoX and Llama's public weights.
 /// Numerics: angles, cosines and sines in double, then rounded. Backward: the rotation by the negative angle.
-/// Error: of x_i cos − x_j sin, ≤ 3u·(|x_i cos| + |x_j sin|).
+/// Error: of x_i cos − x_j sin, ≤ 3u·(|x_i cos| + |x_j sin|) + (log base + 3)·angle·2⁻⁵³·(|x_i| + |x_j|): the angle is
+/// itself rounded in double, which counts in double, or beyond 10⁶ positions.
 /// Throws: std::invalid_argument if the head size is odd.
 struct Rotary {
   static constexpr bool learned_table = false;

@@ -35,7 +35,9 @@ inline Index count_targets(std::span<const Token> targets, Index vocabulary) {
 /// With `dlogits` not empty also dlogits = gradient_scale/count · (softmax(x) − onehot(target)); dlogits may be logits.
 /// Shapes: logits, dlogits (tokens, vocabulary). No target that counts: loss 0, gradient 0.
 /// Error: |loss_i − exact| ≤ (1.4·vocabulary + 8 + max_j x_ij − x_{i,target})·u: an exponential e^{−t} carries (t + 5)·u
-/// and t·e^{−t} ≤ 1/e. dlogits: relative of the softmax, ≤ (1.4·vocabulary + 10 + max_j x_ij − x_ik)·u.
+/// and t·e^{−t} ≤ 1/e. dlogits: relative of the softmax, ≤ (1.4·vocabulary + 10 + max_j x_ij − x_ik)·u; at the target
+/// also 2|p − 1|·u of the difference.
+/// x_ij = −∞ is a probability 0, at the target a loss of ∞. +∞, NaN or nothing but −∞ in a row that counts give NaN.
 /// Throws: std::invalid_argument on a shape mismatch or a target out of range, which it names.
 template <class Products, class S>
 LossSum cross_entropy(CpuContext<Products>& context, const ConstView<S>& logits, std::span<const Token> targets,

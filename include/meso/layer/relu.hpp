@@ -5,7 +5,7 @@ namespace meso {
 
 /// ReLU: y = max(x, 0), element-wise. NaN comes out as NaN.
 /// Source: Nair & Hinton (2010).
-/// Backward: y = max(x, 0): dx = 1[x > 0] ∘ dy; ReLU'(0) = 0.
+/// Backward: y = max(x, 0): dx = 1[x > 0] ∘ dy; ReLU'(0) = 0. A NaN in x comes out of dx.
 /// Error: none.
 struct Relu {
   static constexpr bool gated = false;
@@ -17,7 +17,7 @@ struct Relu {
   template <class S>
   void backward(ConstArray<S> x, ConstArray<S> dy, Array<S> dx) const {
     // y = max(x, 0)
-    dx = (x > S(0)).select(dy, S(0));
+    dx = x.binaryExpr(dy, [](S v, S d) { return v > S(0) ? d : v <= S(0) ? S(0) : v; });
   }
 };
 

@@ -11,6 +11,9 @@ namespace meso {
 /// dx = r·(g − mean(g) − x̂·mean(g ∘ x̂)), dγ = dy ∘ x̂, dβ = dy.
 /// Shapes: theta = [γ, β], 2·width values; saved = [mean, r].
 /// Error: |y − exact| ≤ |γ|·((n + 2)·r·max|x| + (n/2 + 7)·|x̂|)·u + u·|y|, n = width, while n·u·r·max|x| ≪ 1.
+/// dx, with G = max|g|, X = max|x̂|: ≤ r·G·(2n + 20 + (5n/2 + 25)·X + (n + 1)·(1 + X)·r·max|x|)·u; dγ of one row:
+/// ≤ |dy|·((n + 1)·r·max|x| + (n/2 + 8)·|x̂|)·u.
+/// Range: (x − mean)² must not overflow, |x| < 10¹⁹ in float; beyond, r = 0 and y = β.
 struct LayerNorm {
   double epsilon = 1e-5;
 

@@ -9,7 +9,9 @@ namespace meso {
 /// It commutes with every rotation of the channels, ε included.
 /// Source: Kaul et al., "From Attention to Activation", ICLR 2025, §4; Zhang & Sennrich, 2019.
 /// Backward: with r = 1/√(mean(x²)+ε), x̂ = r·x: dx = γ·r·(dy − x̂·mean(dy ∘ x̂)), dγ = Σ dy ∘ x̂.
-/// Error: |y − exact| ≤ (width/2 + 5)·u·|y|.
+/// Error: |y − exact| ≤ (n/2 + 5)·u·|y|, n = width; dx, with G = max|γ·dy|, X = max|x̂|:
+/// ≤ r·G·(n/2 + 8 + (5n/2 + 20)·X)·u; dγ of one row: ≤ (3n/2 + 6)·Σ|dy ∘ x̂|·u.
+/// Range: x² must not overflow, |x| < 10¹⁹ in float; beyond, r = 0 and y = 0.
 struct RmsNormSingle {
   double epsilon = 1e-5;
 
@@ -43,7 +45,9 @@ struct RmsNormSingle {
 /// RMSNorm with a gain a channel ("RMSNorm-M", as in Llama): y = γ ∘ x / √(mean(x²) + ε), γ (width).
 /// Source: Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019.
 /// Backward: with g = γ ∘ dy and x̂ = r·x: dx = r·(g − x̂·mean(g ∘ x̂)), dγ = dy ∘ x̂.
-/// Error: |y − exact| ≤ (width/2 + 5)·u·|y|.
+/// Error: |y − exact| ≤ (n/2 + 5)·u·|y|, n = width; dx, with G = max|g|, X = max|x̂|:
+/// ≤ r·G·(n/2 + 8 + (5n/2 + 20)·X)·u; dγ of one row: ≤ (n/2 + 6)·|dy ∘ x̂|·u.
+/// Range: x² must not overflow, |x| < 10¹⁹ in float; beyond, r = 0 and y = 0.
 struct RmsNorm {
   double epsilon = 1e-5;
 

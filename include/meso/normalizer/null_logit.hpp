@@ -22,6 +22,7 @@ S null_logit_shift(S s, ConstArray<S> z) {
 /// With s = −∞ this is softmax, with s = 0 softmax-1, with s = log n softmax-n. The null term is shifted with the maximum.
 /// z_j = −∞ gives p_j = 0. No visible key, or only −∞: p = 0 and lse = s. A NaN among z comes out as NaN weights.
 /// Shapes: z, p (keys). Error: p relative, ≤ (|z_j − M| + |s − M| + n + 16)·u; lse absolute, ≤ (2n + 16 + |lse|)·u.
+/// A weight below the smallest normal number is flushed to 0 (see flushed_exp).
 template <class S>
 S null_logit_forward(std::type_identity_t<S> s, ConstArray<S> z, Array<S> p) {
   const S top = detail::null_logit_shift<S>(s, z);
@@ -37,7 +38,8 @@ S null_logit_forward(std::type_identity_t<S> s, ConstArray<S> z, Array<S> p) {
 
 /// Backward of the whole family: dz_j = p_j (dp_j − Δ), Δ = Σ_j p_j dp_j. Returns Δ; ds = −p_∅ Δ is the caller's.
 /// The row of dz sums to p_∅ Δ.
-/// Shapes: p, dp, dz (keys). Error, given p: ≤ p_j·((n + 1)·Σ_k p_k|dp_k| + 2|dp_j − Δ|)·u.
+/// Shapes: p, dp, dz (keys). Error, with ε_k·u the relative error of p_k, 0 given p:
+/// ≤ p_j·(Σ_k (n + 1 + ε_k)·p_k|dp_k| + (2 + ε_j)·|dp_j − Δ|)·u.
 template <class S>
 S null_logit_backward(ConstArray<S> p, ConstArray<S> dp, Array<S> dz) {
   const S delta = (p * dp).sum();

@@ -13,7 +13,7 @@ namespace meso {
 /// Stable form: e^{−(x + b)} overflows to ∞ where the weight underflows, and 1/∞ = 0.
 /// Backward of p = σ(x + b): dx = p ∘ (1 − p) ∘ dp.
 /// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0.
-/// Error: relative, ≤ (|x_i + b| + |b| + 8)·u.
+/// Error: relative, ≤ (|x_i + b| + |b| + 8)·u; dx ≤ p_i|dp_i|·(|x_i + b| + |b| + 11)·u.
 struct SigmoidAttention {
   enum class Bias { context, visible };  ///< −log T, −log n
 

@@ -16,7 +16,8 @@ namespace meso {
 /// Backward: unrolled. With L_t = x/ε + f + g after step t, P_t = e^{L_t}, from dL = p ∘ dp at the last step down:
 /// L_t = L_{t−1} − lse(L_{t−1}) by rows: dL −= P_t ∘ rowsum(dL); by columns: dL −= (C/R)·P_t ∘ colsum(dL); dx = dL/ε.
 /// Shapes: x, p (R queries, C keys). x_ij = −∞ gives p_ij = 0; a row or a column of −∞ gives zeros.
-/// Error: relative, ≤ (iterations + 1)·(max|x|/ε·4 + R + C + 24)·u.
+/// Error: relative, ≤ e·u, e = (T + 1)·(max|x|/ε·4 + R + C + 24), T iterations; dx absolute, the sum over all i, j,
+/// ≤ 2^T·(T + 1)·(e + R + C + 3)·Σ p|dp|/ε·u, since a step at most doubles Σ|dL|.
 /// Throws: std::invalid_argument on a shape mismatch, iterations < 1 or ε ≤ 0.
 struct Sinkhorn {
   double epsilon = 1;

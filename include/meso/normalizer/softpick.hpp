@@ -14,7 +14,8 @@ namespace meso {
 /// D = Σ|r| + ε·e^{−m}. (Shifting by max x with an unscaled ε overflows on rows of very negative scores.)
 /// Backward: p = ReLU(r)/D, Δ = Σ_j p_j dp_j: dx_i = e^{x_i − m}/D·(1[x_i > 0]·dp_i − sign(x_i)·Δ), sign(0) = 0.
 /// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0 (its limit, 1, counts below the line); a row of −∞ gives zeros.
-/// Error: relative, ≤ (|x_i − m| + log n + n + 32)·u.
+/// Error: relative, ≤ ε_i·u, ε_i = |x_i − m| + log n + n + 32; dx ≤ e^{x_i − m}/D·(Σ_k (n + 1 + ε_k)·p_k|dp_k| +
+/// (3 + ε_i)·|1[x_i > 0]·dp_i − sign(x_i)·Δ|)·u.
 struct Softpick {
   double epsilon = 1e-8;
 

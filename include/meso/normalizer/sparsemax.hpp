@@ -10,7 +10,8 @@ namespace meso {
 /// until the support of size k stays; no sorting, no scratch. A handful of passes as a rule, at most n.
 /// Backward: with p as above and A = {i: p_i > 0}: dx_i = dp_i − mean_A(dp) on A, else 0.
 /// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0; a row of −∞ gives zeros. A NaN makes the row NaN.
-/// Error: absolute, ≤ (n + 4)·u (scores within 1 of the maximum alone count).
+/// Error: absolute, ≤ (n + 4)·u (scores within 1 of the maximum alone count); dx, given A:
+/// ≤ (|dp_i| + (n + 2)·mean_A|dp|)·u.
 struct Sparsemax {
   static constexpr Index parameters_per_head = 0;
   static constexpr bool scaled_scores = true;
@@ -44,12 +45,12 @@ struct Sparsemax {
     S sum = 0;
     Index count = 0;
     for (Index j = 0; j < p.size(); ++j) {
-      sum += p[j] > S(0) ? dp[j] : S(0);
+      sum += p[j] > S(0) ? dp[j] : p[j];  // 0, or a NaN
       count += p[j] > S(0) ? 1 : 0;
     }
-    const S mean = count > 0 ? sum / static_cast<S>(count) : S(0);
+    const S mean = count > 0 ? sum / static_cast<S>(count) : sum;
     // p = max(z − τ, 0), τ = (Σ_A z − 1)/|A|
-    for (Index j = 0; j < p.size(); ++j) dz[j] = p[j] > S(0) ? dp[j] - mean : S(0);
+    for (Index j = 0; j < p.size(); ++j) dz[j] = p[j] == S(0) ? S(0) : dp[j] - mean;
   }
 };
 

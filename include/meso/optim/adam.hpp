@@ -10,7 +10,7 @@ namespace meso {
 /// Numerics: ε outside the root, after the correction, as in PyTorch. t counts the steps of the parameter. The bias
 /// corrections are computed in double.
 /// Shapes: any; element-wise, two moments.
-/// Error: of one step, relative, ≤ 12u in u given m and v.
+/// Error: of one step, relative, ≤ 12u in u given m and v; these ≤ 10u of the terms that they are summed from.
 template <class Variant>
 struct BasicAdamRule {
   double learning_rate = 1e-3;

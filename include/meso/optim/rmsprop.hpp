@@ -8,7 +8,8 @@ namespace meso {
 /// Source: Tieleman & Hinton, lecture 6.5 (2012); centered: Graves, arXiv 1308.0850; in PyTorch's form.
 /// Numerics: ε outside the root. v − ḡ² may round below 0, hence the max.
 /// Shapes: any; state is kept for what is in use.
-/// Error: of one step, relative, ≤ 12u in u (centered: times v/(v − ḡ²), the cancellation).
+/// Error: of one step, relative, ≤ 12u in u given v and ḡ (centered: times v/(v − ḡ²), the cancellation); these ≤ 10u
+/// of the terms that they are summed from.
 struct RmsPropRule {
   double learning_rate = 1e-2;
   double alpha = 0.99;

@@ -21,7 +21,7 @@ struct Constant {
 };
 
 /// Linear warmup, step/warmup, then a straight line from 1 (step = warmup) to `floor` (step = total), then `floor`.
-/// Throws: std::invalid_argument unless 0 ≤ warmup < total.
+/// Error: absolute, ≤ 8u of double. Throws: std::invalid_argument unless 0 ≤ warmup < total.
 struct Linear {
   Index warmup = 0;
   Index total = -1;  ///< required
@@ -40,7 +40,7 @@ struct Linear {
 /// Linear warmup, step/warmup, then half a cosine from 1 (step = warmup) to `floor` (step = total), then `floor`:
 /// floor + (1 − floor)·(1 + cos(π·(step − warmup)/(total − warmup)))/2.
 /// Source: Loshchilov & Hutter, "SGDR", ICLR 2017, without restarts.
-/// Throws: std::invalid_argument unless 0 ≤ warmup < total.
+/// Error: absolute, ≤ 8u of double. Throws: std::invalid_argument unless 0 ≤ warmup < total.
 struct WarmupCosine {
   Index warmup = 0;
   Index total = -1;  ///< required

@@ -58,6 +58,7 @@ Eigen::VectorXd row_kurtosis(const Eigen::DenseBase<Derived>& x) {
 /// It tells outlier channels and outlier tokens apart no more, and is biased low where s⁴ is not ≫ 10⁻⁶.
 /// Source: Bondarenko et al., "Quantizable Transformers" (2023), as implemented by the authors.
 /// Shapes: x (tokens, width) of one sequence. Fewer than two values give NaN.
+/// Error: relative, about 2(n + 14)·u of double.
 template <class Derived>
 double bondarenko_kurtosis(const Eigen::DenseBase<Derived>& x) {
   const Moments m = Moments::of(x);
@@ -68,7 +69,8 @@ double bondarenko_kurtosis(const Eigen::DenseBase<Derived>& x) {
 /// Mean over tokens of ReLU(mean_d x⁴ / s⁴ − 3): an excess with an uncentered numerator and the centered, unbiased s.
 /// Source: OSP, "Outlier-Safe Pre-Training" (2025), which averages it over hidden states, embedding and final norm
 /// included; that average is the caller's.
-/// Shapes: x (tokens, width). A token without variance gives NaN.
+/// Shapes: x (tokens, width). A token without variance, as in kurtosis, gives NaN.
+/// Error: about 3(width + 14)·u of double times mean (excess + 3).
 template <class Derived>
 double osp_kurtosis(const Eigen::DenseBase<Derived>& x) {
   const RowMajorMatrix<double> values = x.derived().template cast<double>().matrix();
@@ -76,8 +78,9 @@ double osp_kurtosis(const Eigen::DenseBase<Derived>& x) {
   for (Index i = 0; i < values.rows(); ++i) {
     const detail::CentralSums s = detail::central_sums(values.row(i).data(), values.cols());
     const double n = static_cast<double>(s.count), s2 = s.m2 / (n - 1);
+    const bool varies = s.deviation > 4 * detail::roundoff<typename Derived::Scalar>() * s.top;
     const double excess = values.row(i).array().square().square().mean() / (s2 * s2) - 3;
-    mean.add(excess < 0 ? 0.0 : excess);
+    mean.add(!varies ? std::numeric_limits<double>::quiet_NaN() : excess < 0 ? 0.0 : excess);
   }
   return mean.value();
 }
@@ -85,11 +88,15 @@ double osp_kurtosis(const Eigen::DenseBase<Derived>& x) {
 /// Kurtosis of the channel energies: x̃ = x − mean_d x per token, s_j = mean over tokens of x̃²_j / mean of all x̃²,
 /// κ = mean_j s_j². 1 when all channels carry the same energy, width when one carries all.
 /// Source: He et al., "Understanding and Minimising Outlier Features in Neural Network Training" (2024).
-/// Shapes: x (tokens, width).
+/// Shapes: x (tokens, width). No variance in any token, max|x̃| ≤ 4u·max|x| with u of the expression's scalar: NaN.
+/// Error: relative, about 4(tokens + 2·width + 10)·u of double while the means of tokens are no larger than their σ.
 template <class Derived>
 double he_kurtosis(const Eigen::DenseBase<Derived>& x) {
   RowMajorMatrix<double> values = x.derived().template cast<double>().matrix();
+  if (values.size() == 0) return std::numeric_limits<double>::quiet_NaN();
+  const double limit = 4 * detail::roundoff<typename Derived::Scalar>() * values.cwiseAbs().maxCoeff();
   values.colwise() -= values.rowwise().mean().eval();
+  if (values.cwiseAbs().maxCoeff() <= limit) return std::numeric_limits<double>::quiet_NaN();
   const Eigen::RowVectorXd energy = values.cwiseAbs2().colwise().mean();
   return energy.cwiseAbs2().mean() / (energy.mean() * energy.mean());
 }

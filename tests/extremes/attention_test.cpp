@@ -1,0 +1,160 @@
+// Attention with queries that see nothing, with huge scores and with what is not finite, forward and backward.
+#include <boost/test/unit_test.hpp>
+#include <cmath>
+#include <limits>
+#include <meso/attention.hpp>
+#include <meso/normalizer.hpp>
+#include <utility>
+#include <vector>
+
+#include "support/products.hpp"
+#include "support/random.hpp"
+
+namespace {
+
+using namespace meso;
+using namespace meso::test;
+
+using Matrix = RowMajorMatrix<float>;
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+
+/// Query i sees the keys before it; none for the first `blind` queries.
+struct Earlier {
+  Index blind = 1;
+  KeyRange visible(Index query, Index keys) const { return {0, query < blind ? 0 : std::min<Index>(query, keys)}; }
+};
+
+struct Call {
+  AttentionShape shape;
+  Matrix q, k, v, d_o, o, dq, dk, dv;
+  std::vector<float> theta, dtheta;
+
+  Call(Index time, Index heads = 2, Index groups = 1, Index size = 4)
+      : shape{1, time, heads, groups, size, time},
+        q(gaussian<float>(time, heads * size, 1)),
+        k(gaussian<float>(time, groups * size, 2)),
+        v(gaussian<float>(time, groups * size, 3)),
+        d_o(gaussian<float>(time, heads * size, 4)),
+        o(q),
+        dq(q),
+        dk(k),
+        dv(v) {}
+
+  template <class N, class M>
+  Call& run(const N& normalizer, const M& mask) {
+    theta.assign(static_cast<std::size_t>(shape.heads * N::parameters_per_head), 0.5f);
+    dtheta = theta;
+    CpuContext<> context(2);
+    attention_forward(context, normalizer, mask, shape, theta.data(), cview(q), cview(k), cview(v), view(o));
+    attention_backward(context, normalizer, mask, shape, theta.data(), cview(q), cview(k), cview(v), cview(d_o),
+                       view(dq), view(dk), view(dv), dtheta.data(), Accumulate::no);
+    return *this;
+  }
+  bool finite() const {
+    for (const float slope : dtheta)
+      if (!std::isfinite(slope)) return false;
+    return o.allFinite() && dq.allFinite() && dk.allFinite() && dv.allFinite();
+  }
+};
+
+BOOST_AUTO_TEST_SUITE(extreme_attention)
+
+// 5 blind queries, and whole tiles of them.
+BOOST_AUTO_TEST_CASE(a_query_that_sees_no_key_gives_zeros_and_gets_none) {
+  const auto check = [](const auto& normalizer) {
+    for (const auto& [time, blind] : {std::pair<Index, Index>{7, 1}, {7, 5}, {7, 7}, {100, 70}, {1, 1}}) {
+      const Call x = Call(time).run(normalizer, Earlier{blind});
+      BOOST_TEST(x.finite());
+      BOOST_TEST((x.o.topRows(blind).array() == 0.0f).all());
+      BOOST_TEST((x.dq.topRows(blind).array() == 0.0f).all());
+      BOOST_TEST((x.dk.row(time - 1).array() == 0.0f).all());  // no query sees the last key
+      BOOST_TEST((x.dv.row(time - 1).array() == 0.0f).all());
+      if (blind < time) BOOST_TEST((x.o.row(time - 1).array() != 0.0f).any());
+      if (blind == time)
+        for (const float v : x.dtheta) BOOST_TEST(v == 0.0f);
+    }
+  };
+  check(Softmax{});
+  check(Softmax1{});
+  check(LearnedSink{});
+  check(Softpick{});
+  check(ScalableSoftmax{});
+  check(Sparsemax{});
+  check(SigmoidAttention{});
+  check(ReluAttention{});
+}
+
+BOOST_AUTO_TEST_CASE(scores_of_1e4_and_1e30_forward_and_backward) {
+  const auto check = [](const auto& normalizer) {
+    for (const float root : {1e2f, 1e15f}) {
+      Call x(40);
+      x.q *= root;
+      x.k *= root;
+      BOOST_TEST(x.run(normalizer, Causal{}).finite());
+    }
+  };
+  check(Softmax{});
+  check(Softmax1{});
+  check(LearnedSink{});
+  check(Softpick{});
+  check(Sparsemax{});
+}
+
+// A score beyond the range is ∞ or ∞ − ∞, and the row NaN.
+BOOST_AUTO_TEST_CASE(scores_that_overflow_come_out_as_nan) {
+  Call x(9);
+  x.q.setConstant(1e30f);
+  x.k.setConstant(1e30f);
+  BOOST_TEST(x.run(Softmax1{}, Causal{}).o.array().isNaN().all());
+  BOOST_TEST(x.dq.array().isNaN().all());
+}
+
+BOOST_AUTO_TEST_CASE(nan_reaches_every_query_that_sees_it) {
+  const auto check = [](const auto& normalizer) {
+    for (Matrix Call::*operand : {&Call::q, &Call::k, &Call::v, &Call::d_o}) {
+      Call x(9, 1);
+      (x.*operand)(4, 2) = nan;
+      x.run(normalizer, Causal{});
+      if (operand == &Call::q) {
+        BOOST_TEST(x.o.row(4).array().isNaN().all());
+        BOOST_TEST(x.dq.row(4).array().isNaN().all());
+        BOOST_TEST(x.dk.topRows(5).array().isNaN().all());
+        BOOST_TEST(x.dv.topRows(5).array().isNaN().all());
+      }
+      if (operand == &Call::k) BOOST_TEST(x.o.bottomRows(5).array().isNaN().all());
+      if (operand == &Call::v) {
+        BOOST_TEST(x.o.bottomRows(5).col(2).array().isNaN().all());
+        BOOST_TEST(x.dq.bottomRows(5).array().isNaN().all());
+      }
+      if (operand == &Call::d_o) {
+        BOOST_TEST(x.dq.row(4).array().isNaN().all());
+        BOOST_TEST(x.dv.topRows(5).col(2).array().isNaN().all());
+      }
+    }
+  };
+  check(Softmax{});
+  check(Softmax1{});
+  check(LearnedSink{});
+}
+
+BOOST_AUTO_TEST_CASE(denormal_operands) {
+  Call x(20);
+  x.q *= 1e-38f;
+  x.k *= 1e-38f;
+  x.v *= 1e-38f;
+  x.d_o *= 1e-38f;
+  BOOST_TEST(x.run(Softmax1{}, Causal{}).finite());
+  // All scores are 0: row i averages i + 2 values, one of them the null slot's 0.
+  for (Index i = 0; i < 20; ++i)
+    for (Index c = 0; c < 4; ++c) {
+      const double mean = x.v.col(c).head(i + 1).cast<double>().sum() / static_cast<double>(i + 2);
+      // Sums of denormals are exact; a product with p is rounded to the spacing of denormals, once a key.
+      BOOST_TEST(std::abs(static_cast<double>(x.o(i, c)) - mean) <=
+                 static_cast<double>(i + 2) * static_cast<double>(std::numeric_limits<float>::denorm_min()) +
+                     static_cast<double>(i + 20) * 0x1p-24 * 1e-37);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace
