@@ -97,7 +97,7 @@ std::vector<NamedPlot> plots(const std::vector<Row>& rows, const Title& title_of
   };
   std::vector<NamedPlot> out;
   for (const std::string& task : tasks_of(rows)) {
-    const std::string title = title_of(task);
+    const std::string whole = title_of(task), title = whole.substr(0, whole.find(':'));  // sizes do not fit a picture
     const bool several = has_spread(rows, task);
     const auto add = [&](const char* name, const char* x_label, const char* label, std::vector<meso::io::Series> series,
                          bool share, bool layers) {
