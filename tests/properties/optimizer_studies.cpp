@@ -104,7 +104,7 @@ Study steps(const std::string& name, const std::string& direction, const std::st
             const ParameterKind kinds[] = {ParameterKind::matrix, ParameterKind::embedding, ParameterKind::gain};
             for (Index i = 0; i < count; ++i) {
               const Index rows = draw.size("rows", 1, 20), cols = draw.size("cols", 1, 30);
-              layout.add("p" + std::to_string(i), rows, cols, kinds[draw.between(0, 2)]);
+              layout.add(message("p", i), rows, cols, kinds[draw.between(0, 2)]);
               layout[i].learning_rate_scale = draw.chance(0.5) ? 1.0 : 0.25;
               layout[i].frozen = draw.chance(0.1);
             }
@@ -173,7 +173,7 @@ Study norms_and_schedules() {
             const Index count = draw.size("gradients", 1, 3);
             const double scale = draw.log_uniform(1e-3, 1e3);
             for (Index i = 0; i < count; ++i)
-              layout.add("g" + std::to_string(i), draw.size("rows", 1, draw.chance(0.1) ? 300 : 20),
+              layout.add(message("g", i), draw.size("rows", 1, draw.chance(0.1) ? 300 : 20),
                          draw.size("cols", 1, draw.chance(0.1) ? 200 : 20), ParameterKind::matrix);
             Parameters<S> g(layout);
             long double sum = 0;

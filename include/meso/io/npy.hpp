@@ -219,7 +219,7 @@ NpyArray<T> parse_npy(std::string_view bytes, const std::string& name) {
   std::size_t needed = empty ? 0 : width;
   for (const Index size : header.shape) {
     if (needed > 0 &&
-        static_cast<std::size_t>(size) > static_cast<std::size_t>(std::numeric_limits<Index>::max()) / needed)
+        static_cast<std::size_t>(size) > static_cast<std::size_t>((std::numeric_limits<Index>::max)()) / needed)
       fail(": the shape ", detail::tuple(header.shape), " is too large for any memory");
     needed *= static_cast<std::size_t>(size);
   }
