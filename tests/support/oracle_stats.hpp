@@ -80,28 +80,33 @@ struct Sinks {
 /// The definitions, for one (layer, head): proportions and means over the rows of queries ≥ `from`.
 inline Sinks sinks(const std::vector<SinkRow>& rows, Index from, Index sink_key, double threshold, Index sequences) {
   Sinks s;
+  Index first = 0, first_with_null = 0, nowhere = 0, with = 0, sink = 0;
+  long double first_mass = 0, null_mass = 0, entropy = 0;
   for (const SinkRow& row : rows) {
     if (row.query < from) continue;
     ++s.rows;
-    const double first = row.first_key == 0 && !row.p.empty() ? row.p[0] : 0;
-    bool largest = row.first_key == 0 && !row.p.empty(), zero = true, null_largest = row.null > first;
-    double entropy = row.null > 0 ? -row.null * std::log(row.null) : 0;
+    const double weight = row.first_key == 0 && !row.p.empty() ? row.p[0] : 0;
+    bool largest = row.first_key == 0 && !row.p.empty(), zero = true, null_largest = row.null > weight;
+    const auto term = [](double p) {
+      return p > 0 ? -static_cast<long double>(p) * std::log(static_cast<long double>(p)) : 0.0L;
+    };
+    entropy += term(row.null);
     for (std::size_t j = 0; j < row.p.size(); ++j) {
       zero = zero && row.p[j] == 0;
-      if (j > 0 || row.first_key > 0) largest = largest && first > row.p[j];
+      if (j > 0 || row.first_key > 0) largest = largest && weight > row.p[j];
       null_largest = null_largest && row.null > row.p[j];
-      if (row.p[j] > 0) entropy -= row.p[j] * std::log(row.p[j]);
+      entropy += term(row.p[j]);
     }
-    s.first += largest && !zero;
-    s.first_with_null += largest && !zero && first > row.null;
-    s.nowhere += null_largest;
-    s.first_mass += first;
-    s.null_mass += row.null;
-    s.entropy += entropy;
+    first += largest && !zero;
+    first_with_null += largest && !zero && weight > row.null;
+    nowhere += null_largest;
+    first_mass += static_cast<long double>(weight);
+    null_mass += static_cast<long double>(row.null);
   }
-  const double n = static_cast<double>(s.rows);
-  for (double* v : {&s.first, &s.first_with_null, &s.nowhere, &s.first_mass, &s.null_mass, &s.entropy}) *v /= n;
-  double with = 0, sink = 0;
+  const auto share = [&](Index part) { return static_cast<double>(part) / static_cast<double>(s.rows); };
+  const auto mean_of = [&](long double sum) { return static_cast<double>(sum / static_cast<long double>(s.rows)); };
+  s.first = share(first), s.first_with_null = share(first_with_null), s.nowhere = share(nowhere);
+  s.first_mass = mean_of(first_mass), s.null_mass = mean_of(null_mass), s.entropy = mean_of(entropy);
   for (Index q = 0; q < sequences; ++q) {
     double sum = 0, count = 0;
     for (const SinkRow& row : rows) {
@@ -113,7 +118,7 @@ inline Sinks sinks(const std::vector<SinkRow>& rows, Index from, Index sink_key,
     with += count > 0;
     sink += count > 0 && sum / count > threshold;
   }
-  s.sink_rate = sink / with;
+  s.sink_rate = static_cast<double>(sink) / static_cast<double>(with);
   return s;
 }
 

@@ -22,17 +22,20 @@ void check(bool condition, const Parts&... parts) {
   if (!condition) throw std::invalid_argument(message(parts...));
 }
 
+namespace detail {
 /// Prints as "(rows, cols)"; formatted only when a message is.
-struct Shape {
+struct ShapeText {
   Index rows = 0;
   Index cols = 0;
-  friend std::ostream& operator<<(std::ostream& out, const Shape& s) {
+  friend std::ostream& operator<<(std::ostream& out, const ShapeText& s) {
     return out << '(' << s.rows << ", " << s.cols << ')';
   }
 };
+}  // namespace detail
 
+/// "(rows, cols)" of a view, for a message.
 template <class T, class Device>
-Shape shape(const View<T, Device>& view) {
+detail::ShapeText shape(const View<T, Device>& view) {
   return {view.rows, view.cols};
 }
 

@@ -8,7 +8,8 @@ namespace meso {
 /// Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013, in
 /// PyTorch's form.
 /// Shapes: any; momentum 0 keeps no state.
-/// Error: one step is exact to 6u of |θ| + lr·(|g| + |b|) + lr·λ|θ|.
+/// Error: of one step, ≤ 3u·|θ| + 9u·lr·(|g| + λ|θ| + |b|), |g| the terms of the scaled and decayed gradient, |b| those of
+/// b, which is itself ≤ 9u of them.
 struct SgdRule {
   double learning_rate = 1e-3;
   double momentum = 0.0;
