@@ -17,8 +17,8 @@ static void causal_attention(benchmark::State& state) {
   const auto in = [](const RowMajorMatrix<float>& x) { return view(x); };
   for (auto _ : state) {
     attention_forward(context, Normalizer{}, Causal{}, shape, nullptr, in(q), in(k), in(v), view(o));
-    attention_backward(context, Normalizer{}, Causal{}, shape, nullptr, in(q), in(k), in(v), in(d_o), view(dq), view(dk),
-                       view(dv), nullptr, Accumulate::no);
+    attention_backward(context, Normalizer{}, Causal{}, shape, nullptr, in(q), in(k), in(v), in(d_o), view(dq),
+                       view(dk), view(dv), nullptr, Accumulate::no);
     benchmark::DoNotOptimize(dq.data());
     benchmark::ClobberMemory();
   }

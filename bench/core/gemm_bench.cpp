@@ -16,8 +16,9 @@ static void linear_product(benchmark::State& state) {
     benchmark::DoNotOptimize(y.data());
     benchmark::ClobberMemory();
   }
-  state.counters["FLOP/s"] = benchmark::Counter(
-      2.0 * static_cast<double>(tokens * in * out) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters["FLOP/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(tokens * in * out) * static_cast<double>(state.iterations()),
+                         benchmark::Counter::kIsRate);
 }
 BENCHMARK(linear_product)
     ->ArgsProduct({{1024}, {128}, {384, 512}, {1, 2}})

@@ -36,8 +36,14 @@ static void training_step(benchmark::State& state) {
 }
 BENCHMARK(training_step<Gpt2, Adam>)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(training_step<Gpt2Softmax1, Adam>)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(training_step<Gpt2Softmax1, OrthoAdam<HadamardRotation>>)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(training_step<Gpt2Softmax1, OrthoAdam<KroneckerRotation>>)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(training_step<Gpt2Softmax1, OrthoAdam<HadamardRotation>>)
+    ->Arg(2)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(training_step<Gpt2Softmax1, OrthoAdam<KroneckerRotation>>)
+    ->Arg(2)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(training_step<Llama, Adam>)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 BENCHMARK_MAIN();

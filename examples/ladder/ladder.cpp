@@ -31,7 +31,9 @@ struct Options {
 void declare(CLI::App& app, Options& o) {
   app.add_option("--text", o.text, "UTF-8 or byte file to learn from")->required();
   app.add_flag("--full", o.full, "all rungs with three seeds, 2,500 steps, and the spread");
-  app.add_option("--tasks", o.tasks, "bigram, text or both")->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->check(CLI::IsMember({"bigram", "text"}));
+  app.add_option("--tasks", o.tasks, "bigram, text or both")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check(CLI::IsMember({"bigram", "text"}));
   app.add_option("--only", o.only, "only rungs whose name contains this");
   app.add_option("--seeds", o.seeds, "seeds a rung (1; --full: 3)");
   app.add_option("--steps", o.steps, "training steps of the text (1,200; --full: 2,500)");
@@ -48,7 +50,8 @@ void declare(CLI::App& app, Options& o) {
       ->capture_default_str();
   app.add_option("--held-out", o.held_out, "sequences to measure a rung on")->capture_default_str();
   app.add_option("--threads", o.threads, "threads (default: all cores)");
-  app.add_option("--jobs", o.jobs, "rungs trained at a time, each with its share of the threads; the numbers are the same")
+  app.add_option("--jobs", o.jobs,
+                 "rungs trained at a time, each with its share of the threads; the numbers are the same")
       ->capture_default_str();
   app.add_option("--deadline", o.deadline, "seconds after which no more is trained (default: none)");
   app.add_option("--out", o.out, "folder of the results")->capture_default_str();
@@ -88,8 +91,10 @@ ladder::Setup bigram_setup(const Options& o, const meso::BigramBackcopy& task) {
                    .vocabulary = task.vocabulary(),
                    .sample = [&task](std::uint64_t seed, meso::Index number,
                                      meso::Batch& batch) { task.sample(seed, number, sequences, time, batch); },
-                   .held_out = [&task](meso::Index number,
-                                       meso::Batch& batch) { task.sample(held_out_seed, number, measured_batch, time, batch); },
+                   .held_out =
+                       [&task](meso::Index number, meso::Batch& batch) {
+                         task.sample(held_out_seed, number, measured_batch, time, batch);
+                       },
                    .held_out_batches = std::max<meso::Index>(1, o.held_out / measured_batch)},
           .layers = 1,
           .heads = 1,
@@ -158,7 +163,8 @@ struct Planned {
 
 /// Trains the plan, `jobs` rungs at a time, and hands each row over when it is done. An error ends the run after the
 /// rungs that are under way; the rows that are done are kept.
-void train_all(const std::vector<Planned>& plan, int jobs, const std::function<bool()>& stop, ladder::Results& results) {
+void train_all(const std::vector<Planned>& plan, int jobs, const std::function<bool()>& stop,
+               ladder::Results& results) {
   std::mutex mutex;
   std::atomic<std::size_t> next{0};
   std::exception_ptr error;
@@ -199,7 +205,9 @@ int run(const Options& o, const std::string& command) {
   const auto stop = [&] { return interrupt.requested() || deadline.passed(); };
 
   std::vector<ladder::Setup> setups;
-  const auto wanted = [&](const char* name) { return std::find(o.tasks.begin(), o.tasks.end(), name) != o.tasks.end(); };
+  const auto wanted = [&](const char* name) {
+    return std::find(o.tasks.begin(), o.tasks.end(), name) != o.tasks.end();
+  };
   if (wanted("bigram")) setups.push_back(bigram_setup(o, bigram));
   if (wanted("text")) setups.push_back(text_setup(o, text));
   std::vector<Planned> plan;
@@ -210,9 +218,9 @@ int run(const Options& o, const std::string& command) {
     const bool is_text = setup.task.name == "text";
     titles.emplace_back(setup.task.name,
                         meso::message(is_text ? "English bytes" : "Bigram-Backcopy", ": ", setup.layers, " layer",
-                                      setup.layers > 1 ? "s" : "", ", ", setup.heads, " head", setup.heads > 1 ? "s" : "",
-                                      ", width ", setup.width, ", ", setup.context, " tokens, ", setup.steps, " steps of ",
-                                      is_text ? o.batch : 32, " sequences"));
+                                      setup.layers > 1 ? "s" : "", ", ", setup.heads, " head",
+                                      setup.heads > 1 ? "s" : "", ", width ", setup.width, ", ", setup.context,
+                                      " tokens, ", setup.steps, " steps of ", is_text ? o.batch : 32, " sequences"));
     for (meso::Index seed = 0; seed < o.seeds; ++seed)
       for (const ladder::Rung& rung : is_text ? text_rungs() : ladder::bigram_rungs()) {
         if (rung.name.find(o.only) == std::string::npos || (o.only.empty() && !o.full && !rung.quick)) continue;
@@ -234,7 +242,8 @@ int run(const Options& o, const std::string& command) {
   for (const Planned& p : plan) rows.push_back(p.row);
   auto facts = ladder::machine_facts();
   facts.emplace_back("threads", std::to_string(o.threads));
-  facts.emplace_back("text", meso::message(std::filesystem::path(o.text).filename().string(), ", ", bytes.size(), " bytes"));
+  facts.emplace_back("text",
+                     meso::message(std::filesystem::path(o.text).filename().string(), ", ", bytes.size(), " bytes"));
   facts.emplace_back("rotation of OrthoAdam", o.rotation);
   ladder::Results results({.directory = o.out,
                            .title = "The ladder from attention sinks and outliers to neither",

@@ -100,8 +100,8 @@ Row train_ortho_adam(const Setup& setup, const Row& planned) {
   using namespace meso;
   const auto with = [&](auto rotation) {
     rotation.seed = planned.seed;
-    return train_rung<Architecture>(
-        setup, planned, OrthoAdam<decltype(rotation)>({.learning_rate = planned.learning_rate}, rotation));
+    return train_rung<Architecture>(setup, planned,
+                                    OrthoAdam<decltype(rotation)>({.learning_rate = planned.learning_rate}, rotation));
   };
   if (setup.rotation == "hadamard") return with(HadamardRotation{});
   if (setup.rotation == "dense") return with(DenseRotation{});

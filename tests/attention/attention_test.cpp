@@ -108,8 +108,7 @@ void gradients_agree(const N& n, const M& mask, Index heads = 4, Index groups = 
   BOOST_TEST(gradient_agrees("dq", f, x.q.data(), x.q.size(), dq.data(), options));
   BOOST_TEST(gradient_agrees("dk", f, x.k.data(), x.k.size(), dk.data(), options));
   BOOST_TEST(gradient_agrees("dv", f, x.v.data(), x.v.size(), dv.data(), options));
-  if (per_head > 0)
-    BOOST_TEST(gradient_agrees("dtheta", f, theta.data(), theta.size(), dtheta.data(), options));
+  if (per_head > 0) BOOST_TEST(gradient_agrees("dtheta", f, theta.data(), theta.size(), dtheta.data(), options));
 }
 
 }  // namespace
@@ -249,7 +248,8 @@ BOOST_AUTO_TEST_CASE(same_bits_for_any_threads) {
   const RowMajorMatrix<float> o1 = forward(x, Softmax1{}, Causal{}, static_cast<const float*>(nullptr), 1),
                               g1 = gradients(1);
   for (const int threads : {2, 3}) {
-    BOOST_TEST((forward(x, Softmax1{}, Causal{}, static_cast<const float*>(nullptr), threads).array() == o1.array()).all());
+    BOOST_TEST(
+        (forward(x, Softmax1{}, Causal{}, static_cast<const float*>(nullptr), threads).array() == o1.array()).all());
     BOOST_TEST((gradients(threads).array() == g1.array()).all());
   }
 }

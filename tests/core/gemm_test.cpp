@@ -17,8 +17,8 @@ namespace {
 struct Case {
   Index m, n, k;
 };
-constexpr Case cases[] = {{1, 1, 1},   {3, 5, 7},    {1, 17, 33},   {64, 1, 9},   {63, 65, 31},
-                          {5, 7, 0},   {0, 4, 3},    {130, 258, 5}, {300, 49, 3}, {257, 513, 2}};
+constexpr Case cases[] = {{1, 1, 1}, {3, 5, 7}, {1, 17, 33},   {64, 1, 9},   {63, 65, 31},
+                          {5, 7, 0}, {0, 4, 3}, {130, 258, 5}, {300, 49, 3}, {257, 513, 2}};
 
 template <class S>
 void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
@@ -34,7 +34,8 @@ void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
       for (Index j = 0; j < c.n; ++j) {
         double sum = 0, magnitude = accumulate ? std::abs(static_cast<double>(before(i, j))) : 0;
         for (Index l = 0; l < c.k; ++l) {
-          const double term = 0.5 * static_cast<double>(ta ? a(l, i) : a(i, l)) * static_cast<double>(tb ? b(j, l) : b(l, j));
+          const double term =
+              0.5 * static_cast<double>(ta ? a(l, i) : a(i, l)) * static_cast<double>(tb ? b(j, l) : b(l, j));
           sum += term;
           magnitude += std::abs(term);
         }

@@ -18,7 +18,8 @@ BOOST_AUTO_TEST_SUITE(layers)
 
 BOOST_AUTO_TEST_CASE(linear_gradients) {
   for (const Index tokens : {1, 5, 300}) {
-    RowMajorMatrix<double> x = gaussian<double>(tokens, 3, 1), w = gaussian<double>(4, 3, 2), b = gaussian<double>(1, 4, 3);
+    RowMajorMatrix<double> x = gaussian<double>(tokens, 3, 1), w = gaussian<double>(4, 3, 2),
+                           b = gaussian<double>(1, 4, 3);
     const RowMajorMatrix<double> dy = gaussian<double>(tokens, 4, 4);
     RowMajorMatrix<double> dx = x, dw = w, db = b;
     CpuContext<> context(2);

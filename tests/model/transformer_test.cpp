@@ -39,7 +39,8 @@ void shake(Transformer<S, A>& model, double scale) {
   for (Index i = 0; i < p.layout.count(); ++i) {
     const View<S> x = p[i];
     for (Index j = 0; j < x.size(); ++j)
-      x.data[j] += static_cast<S>(scale * Random{17, stream_of(p.layout[i].name)}.normal(static_cast<std::uint64_t>(j)));
+      x.data[j] +=
+          static_cast<S>(scale * Random{17, stream_of(p.layout[i].name)}.normal(static_cast<std::uint64_t>(j)));
   }
 }
 
@@ -157,9 +158,7 @@ BOOST_AUTO_TEST_CASE(a_later_token_changes_no_earlier_logit) {
 BOOST_AUTO_TEST_CASE(initialization) {
   const Transformer<double, Gpt2> model({.vocabulary = 200, .width = 64, .layers = 3, .heads = 4, .context = 32});
   const Parameters<double>& p = model.parameters();
-  const auto deviation = [&](const char* name) {
-    return std::sqrt(map(p[name]).array().square().mean()) / 0.02;
-  };
+  const auto deviation = [&](const char* name) { return std::sqrt(map(p[name]).array().square().mean()) / 0.02; };
   // A sample deviation over n numbers lies within 5/√(2n) of 1; n ≥ 4096.
   const double tolerance = 5 / std::sqrt(2.0 * 4096);
   BOOST_TEST(std::abs(deviation("embedding.token") - 1) < tolerance);
@@ -170,7 +169,8 @@ BOOST_AUTO_TEST_CASE(initialization) {
   BOOST_TEST((map(p["blocks.0.norm1.gain"]).array() == 1).all());
   BOOST_TEST((map(p["blocks.0.norm1.bias"]).array() == 0).all());
   // Another architecture shares the values of the parameters that it shares.
-  const Transformer<double, Gpt2Softmax1> other({.vocabulary = 200, .width = 64, .layers = 3, .heads = 4, .context = 32});
+  const Transformer<double, Gpt2Softmax1> other(
+      {.vocabulary = 200, .width = 64, .layers = 3, .heads = 4, .context = 32});
   BOOST_TEST((map(other.parameters()["blocks.2.mlp.up"]).array() == map(p["blocks.2.mlp.up"]).array()).all());
 }
 

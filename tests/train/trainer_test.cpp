@@ -91,8 +91,7 @@ BOOST_AUTO_TEST_CASE(same_bits_under_any_settings) {
       omp_set_num_threads(omp_threads);
 #endif
       const int setting = Eigen::nbThreads();
-      for (const int threads : {1, 2, 3})
-        BOOST_TEST((trained(Adam({.learning_rate = 1e-3}), threads, 2) == reference));
+      for (const int threads : {1, 2, 3}) BOOST_TEST((trained(Adam({.learning_rate = 1e-3}), threads, 2) == reference));
       BOOST_TEST(Eigen::nbThreads() == setting);
 #ifdef _OPENMP
       BOOST_TEST(omp_get_max_threads() == omp_threads);
@@ -172,7 +171,8 @@ BOOST_AUTO_TEST_CASE(evaluation_and_probes) {
   SinkStatistics sinks;
   const LossSum loss = evaluate(
       context, model, [](Index i, Batch& b) { stream().validation_batch(4 * i, 4, 16, b); }, 3, cache, FloatLinear{},
-      static_cast<const Parameters<float>*>(nullptr), [&](const TransformerCache<float>& c) {
+      static_cast<const Parameters<float>*>(nullptr),
+      [&](const TransformerCache<float>& c) {
         add_hidden_states(c, hidden);
         add_attention(context, model, c, sinks);
       });

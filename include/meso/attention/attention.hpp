@@ -221,7 +221,8 @@ void attention_rows(CpuContext<Products>& context, const Normalizer& normalizer,
     for (Index t = 0; t < detail::query_tiles<Normalizer>(shape.time); ++t) {
       const detail::QueryTile tile = detail::query_tile<Normalizer>(mask, shape.time, t);
       const Index stride = padded<S>(tile.keys);
-      const View<S> z{scratch.data(), tile.rows, tile.keys, stride}, p{scratch.data() + area, tile.rows, tile.keys, stride};
+      const View<S> z{scratch.data(), tile.rows, tile.keys, stride},
+          p{scratch.data() + area, tile.rows, tile.keys, stride};
       detail::tile_weights<Products, Normalizer, Mask, S>(
           normalizer, mask, shape, head, tile, detail::head_parameters<S, Normalizer>(theta, head),
           detail::head_view(q, shape, b, head).row_range(tile.first, tile.rows),
@@ -247,7 +248,8 @@ RowMajorMatrix<typename Derived::Scalar> attention(const Normalizer& normalizer,
   using S = typename Derived::Scalar;
   check(heads > 0 && q.cols() % heads == 0, "attention: ", heads, " heads do not divide the width ", q.cols());
   const Index d = q.cols() / heads;
-  check(d > 0 && k.cols() % d == 0, "attention: k has ", k.cols(), " columns, expected a multiple of the head size ", d);
+  check(d > 0 && k.cols() % d == 0, "attention: k has ", k.cols(), " columns, expected a multiple of the head size ",
+        d);
   const RowMajorMatrix<S> qr = q.derived(), kr = k.derived(), vr = v.derived();
   RowMajorMatrix<S> o(qr.rows(), qr.cols());
   Buffer<S> theta(heads * Normalizer::parameters_per_head);

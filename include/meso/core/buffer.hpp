@@ -27,7 +27,9 @@ class Buffer {
   explicit Buffer(Index size) { resize(size); }
   Buffer(const Buffer& other) : Buffer(other.size_) { std::copy(other.data(), other.data() + size_, data()); }
   Buffer(Buffer&& other) noexcept
-      : data_(std::move(other.data_)), size_(std::exchange(other.size_, 0)), capacity_(std::exchange(other.capacity_, 0)) {}
+      : data_(std::move(other.data_)),
+        size_(std::exchange(other.size_, 0)),
+        capacity_(std::exchange(other.capacity_, 0)) {}
   Buffer& operator=(Buffer other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);

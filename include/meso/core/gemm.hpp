@@ -88,7 +88,7 @@ void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<
       options.accumulate = true;
     }
     serial_gemm<S>(Products{}, o.transpose_a ? a.col_range(i, m) : a.row_range(i, m),
-                o.transpose_b ? b.row_range(j, n) : b.col_range(j, n), out, options);
+                   o.transpose_b ? b.row_range(j, n) : b.col_range(j, n), out, options);
   });
 }
 

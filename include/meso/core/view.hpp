@@ -34,11 +34,7 @@ struct View {
   constexpr View col_range(Index first, Index count) const { return block(0, first, rows, count); }
 
   /// A view of mutable elements is usable wherever constant ones are wanted.
-  constexpr operator View<const T, Device>() const
-    requires(!std::is_const_v<T>)
-  {
-    return {data, rows, cols, stride};
-  }
+  constexpr operator View<const T, Device>() const requires(!std::is_const_v<T>) { return {data, rows, cols, stride}; }
 };
 
 /// A contiguous (rows, cols) view that starts at `data`.

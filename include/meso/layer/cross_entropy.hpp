@@ -42,8 +42,8 @@ inline Index count_targets(std::span<const Token> targets, Index vocabulary) {
 template <class Products, class S>
 LossSum cross_entropy(CpuContext<Products>& context, const ConstView<S>& logits, std::span<const Token> targets,
                       const View<S>& dlogits, double gradient_scale = 1.0) {
-  check(static_cast<Index>(targets.size()) == logits.rows, "cross_entropy: logits are ", shape(logits), " but there are ",
-        targets.size(), " targets");
+  check(static_cast<Index>(targets.size()) == logits.rows, "cross_entropy: logits are ", shape(logits),
+        " but there are ", targets.size(), " targets");
   if (dlogits.data) check_same_shape("cross_entropy", "logits", logits, "dlogits", dlogits);
   LossSum loss;
   loss.count = detail::count_targets(targets, logits.cols);

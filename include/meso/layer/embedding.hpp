@@ -20,8 +20,8 @@ template <class Products, class S>
 void embedding_forward(CpuContext<Products>& context, std::span<const Token> tokens, Index time,
                        const ConstView<S>& table, const ConstView<S>& positions, const View<S>& y) {
   check_shape("embedding_forward", "y", y, static_cast<Index>(tokens.size()), table.cols);
-  check(!positions.data || (positions.rows >= time && positions.cols == table.cols), "embedding_forward: positions are ",
-        shape(positions), ", expected at least (", time, ", ", table.cols, ")");
+  check(!positions.data || (positions.rows >= time && positions.cols == table.cols),
+        "embedding_forward: positions are ", shape(positions), ", expected at least (", time, ", ", table.cols, ")");
   for (std::size_t i = 0; i < tokens.size(); ++i)
     check(tokens[i] >= 0 && tokens[i] < table.rows, "embedding_forward: token ", tokens[i], " at index ", i,
           " is outside the vocabulary of ", table.rows);

@@ -17,7 +17,7 @@ struct MaskOf {
   using type = Causal;
 };
 template <class A>
-  requires requires { typename A::Mask; }
+requires requires { typename A::Mask; }
 struct MaskOf<A> {
   using type = typename A::Mask;
 };
@@ -39,8 +39,9 @@ concept Architecture = requires {
   typename A::Position;
   typename A::Mlp;
   { A::bias } -> std::convertible_to<bool>;
-} && AnyNormalizer<typename A::Normalizer, S> && Norm<typename A::Norm, S> && Position<typename A::Position> &&
-    Activation<typename A::Mlp, S> && Mask<typename detail::MaskOf<A>::type>;
+}
+&&AnyNormalizer<typename A::Normalizer, S>&& Norm<typename A::Norm, S>&& Position<typename A::Position>&&
+    Activation<typename A::Mlp, S>&& Mask<typename detail::MaskOf<A>::type>;
 
 /// Sizes and policies' hyper-parameters of a Transformer. The first five are required.
 template <class A>

@@ -32,7 +32,8 @@ TransformerParameters declare_parameters(const TransformerConfig<A>& c) {
   ParameterLayout& layout = p.layout;
   const Index head_size = c.width / c.heads, key_width = c.key_value_heads * head_size;
   p.token = layout.add("embedding.token", c.vocabulary, c.width, embedding);
-  if constexpr (A::Position::learned_table) p.position = layout.add("embedding.position", c.context, c.width, embedding);
+  if constexpr (A::Position::learned_table)
+    p.position = layout.add("embedding.position", c.context, c.width, embedding);
   for (Index l = 0; l < c.layers; ++l) {
     const std::string block = "blocks." + std::to_string(l) + ".";
     BlockParameters b;
@@ -46,7 +47,8 @@ TransformerParameters declare_parameters(const TransformerConfig<A>& c) {
       layout.add(block + "attention.value.bias", 1, key_width, bias, packed_after);
     }
     if constexpr (A::Normalizer::parameters_per_head > 0)
-      b.normalizer = layout.add(block + "attention.normalizer", c.heads, A::Normalizer::parameters_per_head, normalizer);
+      b.normalizer =
+          layout.add(block + "attention.normalizer", c.heads, A::Normalizer::parameters_per_head, normalizer);
     b.output = layout.add(block + "attention.output", c.width, c.width, matrix);
     if constexpr (A::bias) b.output_bias = layout.add(block + "attention.output.bias", 1, c.width, bias);
     b.norm2 = c.norm.declare(layout, block + "norm2", c.width);

@@ -46,7 +46,8 @@ void add_attention(CpuContext<Products>& context, const Transformer<S, A>& model
       attention_rows(context, model, cache, l, h,
                      [&](Index, const Row& row, Index first, ConstArray<S> p, ConstArray<S> z) {
                        double null = 1.0 - p.template cast<double>().sum();
-                       if constexpr (Normalizer<N, S>) null = null_mass(model.config().normalizer, row, parameters, z, p);
+                       if constexpr (Normalizer<N, S>)
+                         null = null_mass(model.config().normalizer, row, parameters, z, p);
                        statistics.add_row(l, h, row.query, p, null, first);
                        if (row.query == cache.time - 1) statistics.end_sequence();
                      });

@@ -43,9 +43,10 @@ constexpr bool checked_architecture() {
       static_assert(ElementwiseActivation<typename A::Mlp, S>,
                     "the architecture's Mlp does not satisfy meso::Activation (see meso/layer/activation.hpp)");
   }
-  static_assert(Architecture<A, S>,
-                "the architecture does not satisfy meso::Architecture: it needs Normalizer, Norm, Position, Mlp and bias "
-                "(see meso/model/config.hpp)");
+  static_assert(
+      Architecture<A, S>,
+      "the architecture does not satisfy meso::Architecture: it needs Normalizer, Norm, Position, Mlp and bias "
+      "(see meso/model/config.hpp)");
   return true;
 }
 
@@ -149,7 +150,9 @@ class Transformer {
     const AttentionShape heads = attention_shape(cache.batch, cache.time);
     const Index key_width = heads.key_value_heads * heads.head_size, qkv_width = width + 2 * key_width;
     using ConstV = View<const Scalar>;
-    const auto take = [&](Index cols) { return context.workspace.template take<Scalar>(tokens * padded<Scalar>(cols)); };
+    const auto take = [&](Index cols) {
+      return context.workspace.template take<Scalar>(tokens * padded<Scalar>(cols));
+    };
     const auto dx_memory = take(width), dmiddle_memory = take(width), dnorm_memory = take(width),
                dheads_memory = take(width), dqkv_memory = take(qkv_width), dhidden_memory = take(config_.mlp_width),
                dup_memory = take(preactivation_width<typename A::Mlp>(config_.mlp_width)),
@@ -160,14 +163,13 @@ class Transformer {
                        dhidden = dhidden_memory.view(tokens, config_.mlp_width),
                        dup = dup_memory.view(tokens, preactivation_width<typename A::Mlp>(config_.mlp_width)),
                        dlogits = dlogits_memory.view(tokens, config_.vocabulary);
-  
+
     // logits = head·final_norm(x_L)
-    const LossSum loss =
-        cross_entropy<Products, Scalar>(context, cache.logits, targets, dlogits, gradient_scale);
+    const LossSum loss = cross_entropy<Products, Scalar>(context, cache.logits, targets, dlogits, gradient_scale);
     linear_backward<Products, Scalar>(context, cache.final_norm, w[numbers_.head], dlogits, dnorm, g[numbers_.head],
                                       nullptr, accumulate);
-    norm_backward(context, config_.norm, data_of(w, numbers_.final_norm), cache.residual.back(), cache.saved_final, dnorm,
-                  ConstV{}, dx, data_of(g, numbers_.final_norm), accumulate);
+    norm_backward(context, config_.norm, data_of(w, numbers_.final_norm), cache.residual.back(), cache.saved_final,
+                  dnorm, ConstV{}, dx, data_of(g, numbers_.final_norm), accumulate);
     for (std::size_t l = cache.blocks.size(); l-- > 0;) {
       const BlockParameters& n = numbers_.blocks[l];
       const BlockCache<Scalar>& b = cache.blocks[l];
@@ -175,18 +177,19 @@ class Transformer {
       linear_backward<Products, Scalar>(context, b.hidden, w[n.down], dx, dhidden, g[n.down], data_of(g, n.down_bias),
                                         accumulate);
       activation_backward(context, config_.mlp, b.up, dhidden, dup);
-      linear_backward<Products, Scalar>(context, b.norm2, joined(w[n.up], dup.cols), dup, dnorm, joined(g[n.up], dup.cols),
-                                        data_of(g, n.up_bias), accumulate);
-      norm_backward(context, config_.norm, data_of(w, n.norm2), b.middle, b.saved2, dnorm, dx, dmiddle, data_of(g, n.norm2),
-                    accumulate);
+      linear_backward<Products, Scalar>(context, b.norm2, joined(w[n.up], dup.cols), dup, dnorm,
+                                        joined(g[n.up], dup.cols), data_of(g, n.up_bias), accumulate);
+      norm_backward(context, config_.norm, data_of(w, n.norm2), b.middle, b.saved2, dnorm, dx, dmiddle,
+                    data_of(g, n.norm2), accumulate);
       // x' = x + W_o·attention(norm1(x))
       linear_backward<Products, Scalar>(context, b.heads, w[n.output], dmiddle, dheads, g[n.output],
                                         data_of(g, n.output_bias), accumulate);
       const auto part = [&](const auto& x, Index i) {
         return i == 0 ? x.col_range(0, width) : x.col_range(width + (i - 1) * key_width, key_width);
       };
-      attention_backward(context, config_.normalizer, config_.mask, heads, data_of(w, n.normalizer), part(b.qkv, 0), part(b.qkv, 1),
-                         part(b.qkv, 2), dheads, part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), data_of(g, n.normalizer), accumulate);
+      attention_backward(context, config_.normalizer, config_.mask, heads, data_of(w, n.normalizer), part(b.qkv, 0),
+                         part(b.qkv, 1), part(b.qkv, 2), dheads, part(dqkv, 0), part(dqkv, 1), part(dqkv, 2),
+                         data_of(g, n.normalizer), accumulate);
       turn_heads<false>(context, dqkv, cache.time);
       linear_backward<Products, Scalar>(context, b.norm1, joined(w[n.query], qkv_width), dqkv, dnorm,
                                         joined(g[n.query], qkv_width), data_of(g, n.query_bias), accumulate);
@@ -245,8 +248,8 @@ class Transformer {
   /// Points the cache's views into its buffer; allocates only if the batch is larger than any before.
   void plan(std::span<const Token> tokens, Index time, Cache& cache) const {
     const Index rows = static_cast<Index>(tokens.size());
-    check(time >= 1 && time <= config_.context, "forward: sequences of ", time, " tokens, expected 1 to the context of ",
-          config_.context);
+    check(time >= 1 && time <= config_.context, "forward: sequences of ", time,
+          " tokens, expected 1 to the context of ", config_.context);
     check(rows > 0 && rows % time == 0, "forward: ", rows, " tokens are not whole sequences of ", time);
     cache.batch = rows / time;
     cache.time = time;

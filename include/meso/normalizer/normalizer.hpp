@@ -23,13 +23,12 @@ struct Row {
 ///   initialize(row, theta);                        only if parameters_per_head > 0; row.head and row.context are set
 /// All runs are Array<S> or ConstArray<S> (Eigen maps, passed by value).
 template <class N, class S>
-concept Normalizer =
-    requires(const N n, const Row& row, ConstArray<S> in, Array<S> out) {
-      { N::parameters_per_head } -> std::convertible_to<Index>;
-      { N::scaled_scores } -> std::convertible_to<bool>;
-      n.forward(row, in, in, out);
-      n.backward(row, in, in, in, in, out, out);
-    };
+concept Normalizer = requires(const N n, const Row& row, ConstArray<S> in, Array<S> out) {
+  { N::parameters_per_head } -> std::convertible_to<Index>;
+  { N::scaled_scores } -> std::convertible_to<bool>;
+  n.forward(row, in, in, out);
+  n.backward(row, in, in, in, in, out, out);
+};
 
 /// What a whole-matrix normalizer may know.
 struct ScoreMatrix {
@@ -41,13 +40,13 @@ struct ScoreMatrix {
 ///   forward_matrix (matrix, theta, z, p);                  z, p: (queries, keys) views
 ///   backward_matrix(matrix, theta, z, p, dp, dz, dtheta);  dz =, dtheta +=
 template <class N, class S>
-concept MatrixNormalizer =
-    requires(const N n, const ScoreMatrix& m, ConstArray<S> in, Array<S> out, View<const S> zin, View<S> zout) {
-      { N::parameters_per_head } -> std::convertible_to<Index>;
-      { N::scaled_scores } -> std::convertible_to<bool>;
-      n.forward_matrix(m, in, zin, zout);
-      n.backward_matrix(m, in, zin, zin, zin, zout, out);
-    };
+concept MatrixNormalizer = requires(const N n, const ScoreMatrix& m, ConstArray<S> in, Array<S> out, View<const S> zin,
+                                    View<S> zout) {
+  { N::parameters_per_head } -> std::convertible_to<Index>;
+  { N::scaled_scores } -> std::convertible_to<bool>;
+  n.forward_matrix(m, in, zin, zout);
+  n.backward_matrix(m, in, zin, zin, zin, zout, out);
+};
 
 template <class N, class S>
 concept AnyNormalizer = Normalizer<N, S> || MatrixNormalizer<N, S>;

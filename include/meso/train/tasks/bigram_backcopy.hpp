@@ -36,7 +36,8 @@ class BigramBackcopy {
     const auto token = [&](char c) { return number[static_cast<std::size_t>(c)]; };
     cumulative_.assign(at(vocabulary(), 0), 0.0);
     for (const char c : symbols) cumulative_[at(0, token(c))] += 1.0;
-    for (std::size_t t = 0; t + 1 < symbols.size(); ++t) cumulative_[at(token(symbols[t]), token(symbols[t + 1]))] += 1.0;
+    for (std::size_t t = 0; t + 1 < symbols.size(); ++t)
+      cumulative_[at(token(symbols[t]), token(symbols[t + 1]))] += 1.0;
 
     std::vector<Token> order(static_cast<std::size_t>(symbols_));
     std::iota(order.begin(), order.end(), 1);
@@ -65,7 +66,8 @@ class BigramBackcopy {
       Token before = start, x = start;
       for (Index t = 0; t < time; ++t) {
         const std::size_t at = static_cast<std::size_t>(i * time + t);
-        const Token next = is_trigger(x) ? before : draw(x, random.uniform((static_cast<std::uint64_t>(number) << 32) + at));
+        const Token next =
+            is_trigger(x) ? before : draw(x, random.uniform((static_cast<std::uint64_t>(number) << 32) + at));
         batch.tokens[at] = x;
         batch.targets[at] = next;
         before = x;
