@@ -22,7 +22,7 @@ inline double steady_seconds() {
 /// 75 gives "1:15", 3700 gives "1:01:40"; NaN and infinity give "–".
 inline std::string format_duration(double seconds) {
   if (!(seconds < 1e9)) return missing;
-  const auto total = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
+  const auto total = static_cast<std::int64_t>(std::llround((std::max)(0.0, seconds)));
   const auto two = [](std::int64_t n) { return message(n < 10 ? "0" : "", n); };
   if (total < 3600) return std::to_string(total / 60) + ":" + two(total % 60);
   return std::to_string(total / 3600) + ":" + two(total / 60 % 60) + ":" + two(total % 60);

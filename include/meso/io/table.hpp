@@ -55,7 +55,7 @@ inline std::string wrap(std::string_view text, std::size_t width) {
   while (!text.empty()) {
     const std::size_t end = (std::min)(text.find(' '), text.size());
     const std::string word(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+    text.remove_prefix((std::min)(end + 1, text.size()));
     if (!line.empty() && display_width(line) + 1 + display_width(word) > width) (out += line + '\n', line.clear());
     (line += line.empty() ? "" : " ") += word;
   }
