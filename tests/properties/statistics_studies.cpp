@@ -213,7 +213,7 @@ Study outliers() {
           "N(0, 4²) with planted numbers, ≤ 12 × 40",
           {{"massive_activations", "0", in_double},
            {"OutlierChannels", "0", in_double},
-           {"Perplexity", "(n + 2)·mean·value", in_double}},
+           {"Perplexity", "((n + 2)·mean + 2)·value", in_double}},
           [](Draw& draw, std::vector<Comparison>& to) {
             const Index rows = draw.size("rows", 0, 12), cols = draw.size("cols", 0, 40);
             const Window<S> x = draw.normals<S>(rows, cols, 4);
@@ -266,7 +266,7 @@ Study outliers() {
             const double mean = static_cast<double>(sum / static_cast<long double>(tokens));
             to[2].add_relative(perplexity.value(),
                                static_cast<double>(std::exp(sum / static_cast<long double>(tokens))),
-                               static_cast<double>(calls + 2) * mean + 1);
+                               static_cast<double>(calls + 2) * mean + 2);
           }};
 }
 

@@ -7,7 +7,7 @@ namespace meso {
 
 /// Perplexity e^{mean cross-entropy} over a stream of tokens; cross-entropies in nats.
 /// Mergeable: sums in double, the mean over tokens and not over batches, so that a short last batch weighs by its size.
-/// Error: relative, ≤ (n + 2)·u·mean for n calls of add. No token gives NaN.
+/// Error: relative, ≤ ((n + 2)·mean + 2)·u for n calls of add; the 2 are those of exp. No token gives NaN.
 struct Perplexity {
   double sum = 0;    ///< Σ of the tokens' cross-entropies
   Index tokens = 0;  ///< number of tokens in the sum
