@@ -13,7 +13,7 @@ copy=build/mutations
 mkdir -p "$copy"
 mirror() { # brings the copy back to the tree as it is; only files that differ are written, so that little is rebuilt
   git ls-files -co --exclude-standard -- CMakeLists.txt CMakePresets.json cmake include tests examples | while read -r file; do
-    mkdir -p "$copy/${file%/*}"
+    mkdir -p "$copy/$(dirname "$file")"
     cmp -s "$file" "$copy/$file" || cp "$file" "$copy/$file"
   done
 }
