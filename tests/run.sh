@@ -32,7 +32,7 @@ sanitized_module=attention
 threaded_modules=(core attention norm layer model optim train quant)
 
 source cmake/packages.sh
-packages=(g++ cmake ninja-build ccache libeigen3-dev libboost-test-dev libcli11-dev gnuplot-nox bible-kjv)
+packages=(g++ cmake ninja-build ccache libeigen3-dev libopenblas-dev libboost-test-dev libcli11-dev gnuplot-nox bible-kjv)
 [[ $depth == quick && $preset != clang ]] || packages+=(clang libclang-rt-dev libomp-dev)
 [[ $depth != all ]] || packages+=(libbenchmark-dev)
 meso_packages "${packages[@]}"

@@ -3,3 +3,4 @@
 #include <meso/attention/attention.hpp>
 #include <meso/attention/mask.hpp>
 #include <meso/attention/position.hpp>
+#include <meso/attention/rows.hpp>

@@ -3,7 +3,6 @@
 #include <meso/normalizer.hpp>
 
 #include "tests/support/gradient_check.hpp"
-#include "tests/support/products.hpp"
 #include "tests/support/random.hpp"
 #include "tests/support/tolerance.hpp"
 

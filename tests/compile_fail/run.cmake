@@ -1,11 +1,19 @@
 # Passes when SOURCE does not compile and the compiler's message matches the file's first line, `// expect: <regex>`.
-file(STRINGS ${SOURCE} expected LIMIT_COUNT 1)
+# A second line `// flags: <flag>` adds a flag.
+file(STRINGS ${SOURCE} lines LIMIT_COUNT 2)
+list(GET lines 0 expected)
+list(GET lines 1 flags)
 if(NOT expected MATCHES "^// expect: (.+)$")
   message(FATAL_ERROR "${SOURCE}: the first line must be `// expect: <regex>`")
 endif()
 set(expected "${CMAKE_MATCH_1}")
+if(flags MATCHES "^// flags: (.+)$")
+  set(flags "${CMAKE_MATCH_1}")
+else()
+  set(flags)
+endif()
 list(TRANSFORM INCLUDE PREPEND "-I")
-execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only ${INCLUDE} ${SOURCE}
+execute_process(COMMAND ${COMPILER} -std=c++20 -fsyntax-only ${flags} ${INCLUDE} ${SOURCE}
   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(result EQUAL 0)
   message(FATAL_ERROR "${SOURCE} compiles, and must not")

@@ -1,11 +1,16 @@
 #include <Eigen/Core>
 #include <boost/test/unit_test.hpp>
+#include <meso/core/eigen_products.hpp>
 #include <meso/core/gemm.hpp>
+#ifdef MESO_WITH_OPENBLAS
+#include <meso/core/blas.hpp>
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-#include "tests/support/products.hpp"
+#include <tuple>
+
 #include "tests/support/random.hpp"
 #include "tests/support/tolerance.hpp"
 
@@ -18,18 +23,18 @@ struct Case {
   Index m, n, k;
 };
 constexpr Case cases[] = {{1, 1, 1}, {3, 5, 7}, {1, 17, 33},   {64, 1, 9},   {63, 65, 31},
-                          {5, 7, 0}, {0, 4, 3}, {130, 258, 5}, {300, 49, 3}, {257, 513, 2}};
+                          {5, 7, 0}, {0, 4, 3}, {130, 258, 5}, {300, 49, 3}, {257, 513, 2}, {17, 40, 700}, {70, 33, 257}};
 
-template <class S>
+template <class Products, class S>
 void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
   for (const Case& c : cases) {
     const RowMajorMatrix<S> a = gaussian<S>(ta ? c.k : c.m, ta ? c.m : c.k, 1);
     const RowMajorMatrix<S> b = gaussian<S>(tb ? c.n : c.k, tb ? c.k : c.n, 2);
     RowMajorMatrix<S> out = gaussian<S>(c.m, c.n, 3);
     const RowMajorMatrix<S> before = out;
-    CpuContext<> context(2);
-    gemm<EigenProducts, S>(context, cview(a), cview(b), view(out),
-                           {.transpose_a = ta, .transpose_b = tb, .accumulate = accumulate, .alpha = 0.5});
+    CpuContext<Products> context(2);
+    gemm<Products, S>(context, cview(a), cview(b), view(out),
+                      {.transpose_a = ta, .transpose_b = tb, .accumulate = accumulate, .alpha = 0.5});
     for (Index i = 0; i < c.m; ++i) {
       for (Index j = 0; j < c.n; ++j) {
         double sum = 0, magnitude = accumulate ? std::abs(static_cast<double>(before(i, j))) : 0;
@@ -48,12 +53,12 @@ void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
   }
 }
 
-template <class S>
+template <class S, class Products = PackedProducts>
 RowMajorMatrix<S> product(int threads) {
   const RowMajorMatrix<S> a = gaussian<S>(211, 97, 4), b = gaussian<S>(301, 97, 5);
   RowMajorMatrix<S> c(211, 301);
-  CpuContext<> context(threads);
-  gemm<EigenProducts, S>(context, cview(a), cview(b), view(c), {.transpose_b = true});
+  CpuContext<Products> context(threads);
+  gemm<Products, S>(context, cview(a), cview(b), view(c), {.transpose_b = true});
   return c;
 }
 
@@ -61,12 +66,18 @@ RowMajorMatrix<S> product(int threads) {
 
 BOOST_AUTO_TEST_SUITE(gemm_suite)
 
-BOOST_AUTO_TEST_CASE(agrees_with_the_naive_loop) {
+#ifdef MESO_WITH_OPENBLAS
+using Backends = std::tuple<PackedProducts, EigenProducts, Blas>;
+#else
+using Backends = std::tuple<PackedProducts, EigenProducts>;
+#endif
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(agrees_with_the_naive_loop, Products, Backends) {
   for (const bool ta : {false, true})
     for (const bool tb : {false, true})
       for (const bool accumulate : {false, true}) {
-        against_the_naive_loop<double>(ta, tb, accumulate);
-        against_the_naive_loop<float>(ta, tb, accumulate);
+        against_the_naive_loop<Products, double>(ta, tb, accumulate);
+        against_the_naive_loop<Products, float>(ta, tb, accumulate);
       }
 }
 
@@ -74,7 +85,7 @@ BOOST_AUTO_TEST_CASE(writes_through_strided_views_only) {
   const RowMajorMatrix<double> a = gaussian<double>(6, 9, 1), b = gaussian<double>(7, 9, 2);
   RowMajorMatrix<double> out = RowMajorMatrix<double>::Constant(10, 12, 99.0);
   CpuContext<> context(2);
-  gemm<EigenProducts, double>(context, cview(a).col_range(2, 5), cview(b).col_range(3, 5), view(out).block(2, 3, 6, 7),
+  gemm<PackedProducts, double>(context, cview(a).col_range(2, 5), cview(b).col_range(3, 5), view(out).block(2, 3, 6, 7),
                               {.transpose_b = true});
   for (Index i = 0; i < 10; ++i)
     for (Index j = 0; j < 12; ++j) {
@@ -92,16 +103,29 @@ BOOST_AUTO_TEST_CASE(bias_is_added_to_every_row) {
   b << 10, 20, 30;
   const float bias[] = {1, 2, 3};
   CpuContext<> context(1);
-  gemm<EigenProducts, float>(context, cview(a), cview(b), view(c), {.transpose_b = true}, bias);
+  gemm<PackedProducts, float>(context, cview(a), cview(b), view(c), {.transpose_b = true}, bias);
   RowMajorMatrix<float> expected(2, 3);
   expected << 11, 22, 33, 21, 42, 63;
   BOOST_TEST((c.array() == expected.array()).all());
 }
 
+// The tiles cover c, each once, and the epilogue sees them finished.
+BOOST_AUTO_TEST_CASE_TEMPLATE(epilogue_sees_every_finished_tile, Products, Backends) {
+  const RowMajorMatrix<float> a = gaussian<float>(150, 7, 1), b = gaussian<float>(7, 300, 2);
+  const float bias[300] = {};
+  RowMajorMatrix<float> c(150, 300), copy = RowMajorMatrix<float>::Zero(150, 300);
+  CpuContext<Products> context(2);
+  gemm<Products, float>(context, cview(a), cview(b), view(c), {}, bias, [&](const View<float>& tile, Index i, Index j) {
+    map(view(copy).block(i, j, tile.rows, tile.cols)) += map(tile);
+  });
+  BOOST_TEST((c.array() == copy.array()).all());
+  BOOST_TEST(c.array().abs().minCoeff() > 0);
+}
+
 BOOST_AUTO_TEST_CASE(wrong_shapes_are_named) {
   RowMajorMatrix<float> a(2, 3), b(4, 5), c(2, 5);
   CpuContext<> context(1);
-  BOOST_CHECK_EXCEPTION((gemm<EigenProducts, float>(context, cview(a), cview(b), view(c))), std::invalid_argument,
+  BOOST_CHECK_EXCEPTION((gemm<PackedProducts, float>(context, cview(a), cview(b), view(c))), std::invalid_argument,
                         [](const std::exception& e) {
                           return std::string(e.what()) == "gemm: c is (2, 5) but a is (2, 3) and b is (4, 5)";
                         });

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "tests/support/gradient_check.hpp"
-#include "tests/support/products.hpp"
 #include "tests/support/random.hpp"
 
 namespace {
@@ -384,7 +383,7 @@ BOOST_AUTO_TEST_CASE(an_own_architecture_trains) {
   model.backward(context, batch.targets, cache, gradients);
   const auto loss = [&](const double*) {
     const View<const double> logits = model.forward(context, batch.tokens, batch.time, cache);
-    return meso::cross_entropy<meso::EigenProducts, double>(context, logits, batch.targets, {}).mean();
+    return meso::cross_entropy<meso::PackedProducts, double>(context, logits, batch.targets, {}).mean();
   };
   for (const meso::ParameterInfo& info : parameters.layout)
     BOOST_TEST(gradient_agrees(info.name, loss, parameters[info.name].data, info.size(), gradients[info.name].data,

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "support/products.hpp"
 #include "support/random.hpp"
 
 namespace {

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "support/oracle.hpp"
-#include "support/products.hpp"
 #include "support/random.hpp"
 #include "support/tolerance.hpp"
 

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "support/oracle_stats.hpp"
-#include "support/products.hpp"
 #include "support/random.hpp"
 #include "support/tolerance.hpp"
 

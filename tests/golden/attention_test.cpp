@@ -3,7 +3,6 @@
 #include <meso/normalizer.hpp>
 
 #include "golden.hpp"
-#include "tests/support/products.hpp"
 
 using namespace meso;
 using namespace meso::test;

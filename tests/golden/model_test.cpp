@@ -5,7 +5,6 @@
 #include <meso/train/trainer.hpp>
 
 #include "golden.hpp"
-#include "tests/support/products.hpp"
 
 using namespace meso;
 using namespace meso::test;

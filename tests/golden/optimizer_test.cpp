@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "golden.hpp"
-#include "tests/support/products.hpp"
 
 using namespace meso;
 using namespace meso::test;

@@ -4,7 +4,6 @@
 #include <meso/optim.hpp>
 
 #include "tests/support/gradient_check.hpp"
-#include "tests/support/products.hpp"
 #include "tests/support/tolerance.hpp"
 
 // Policies of a user, outside of the library's namespace: all with learned parameters, all in one model.
@@ -152,7 +151,7 @@ BOOST_AUTO_TEST_CASE(gradients_agree) {
   model.backward(context, targets, cache, gradients);
   const auto loss = [&](const double*) {
     const meso::View<const double> logits = model.forward(context, tokens, 6, scratch);
-    return meso::cross_entropy<meso::EigenProducts, double>(context, logits, targets, {}).mean();
+    return meso::cross_entropy<meso::PackedProducts, double>(context, logits, targets, {}).mean();
   };
   // About 60 roundings in a row a layer, scores and logits of the size of 10.
   for (const meso::ParameterInfo& info : p.layout)

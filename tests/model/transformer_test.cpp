@@ -6,7 +6,6 @@
 #include <meso/optim.hpp>
 
 #include "tests/support/gradient_check.hpp"
-#include "tests/support/products.hpp"
 #include "tests/support/random.hpp"
 #include "tests/support/tolerance.hpp"
 
@@ -65,7 +64,7 @@ void check_model_gradient(TransformerConfig<A> config = {}) {
   TransformerCache<double> scratch;
   const auto f = [&](const double*) {
     const View<const double> logits = model.forward(context, tokens, 4, scratch);
-    return cross_entropy<EigenProducts, double>(context, logits, targets, {}).mean();
+    return cross_entropy<PackedProducts, double>(context, logits, targets, {}).mean();
   };
   // About 60 roundings in a row a layer, scores and logits of the size of 10.
   GradientCheck options{.rounding = 4096, .magnitude = 10};
@@ -121,7 +120,7 @@ BOOST_AUTO_TEST_CASE(untrained_perplexity_is_about_the_vocabulary) {
   CpuContext<> context(2);
   TransformerCache<float> cache;
   const View<const float> logits = model.forward(context, tokens, 16, cache);
-  const double loss = cross_entropy<EigenProducts, float>(context, logits, targets, {}).mean();
+  const double loss = cross_entropy<PackedProducts, float>(context, logits, targets, {}).mean();
   // Logits are dot products of a unit-RMS vector with N(0, 0.02²) rows: standard deviation 0.02·√32 = 0.11, which moves
   // the expected loss by σ²/2 = 0.006 and the mean over 256 tokens by 5·0.11/16 = 0.035.
   BOOST_TEST(std::abs(loss - std::log(50.0)) < 0.05);

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "support/products.hpp"
 #include "support/random.hpp"
 #include "support/tolerance.hpp"
 

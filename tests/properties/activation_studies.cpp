@@ -35,8 +35,8 @@ Study elementwise(const std::string& name, const std::string& forward, const std
                             dy = draw.normals<S>(rows, cols);
             Window<S> out = draw.window<S>(rows, cols), dx = draw.window<S>(rows, cols);
             CpuContext<> context(static_cast<int>(draw.between(1, 3)));
-            activation_forward<EigenProducts, A, S>(context, A{}, x.view(), out.view());
-            activation_backward<EigenProducts, A, S>(context, A{}, x.view(), dy.view(), dx.view());
+            activation_forward<PackedProducts, A, S>(context, A{}, x.view(), out.view());
+            activation_backward<PackedProducts, A, S>(context, A{}, x.view(), dy.view(), dx.view());
             for (Index i = 0; i < rows; ++i)
               for (Index j = 0; j < cols; ++j) {
                 const double v = x(i, j), d = dy(i, j);
@@ -62,8 +62,8 @@ Study swiglu() {
                             dy = draw.normals<S>(rows, cols);
             Window<S> y = draw.window<S>(rows, cols), dx = draw.window<S>(rows, 2 * cols);
             CpuContext<> context(static_cast<int>(draw.between(1, 3)));
-            activation_forward<EigenProducts, SwiGlu, S>(context, SwiGlu{}, x.view(), y.view());
-            activation_backward<EigenProducts, SwiGlu, S>(context, SwiGlu{}, x.view(), dy.view(), dx.view());
+            activation_forward<PackedProducts, SwiGlu, S>(context, SwiGlu{}, x.view(), y.view());
+            activation_backward<PackedProducts, SwiGlu, S>(context, SwiGlu{}, x.view(), dy.view(), dx.view());
             for (Index i = 0; i < rows; ++i)
               for (Index j = 0; j < cols; ++j) {
                 const double gate = x(i, j), up = x(i, cols + j), d = dy(i, j);

@@ -8,7 +8,6 @@
 #include "rows.hpp"
 #include "studies.hpp"
 #include "support/oracle_attention.hpp"
-#include "support/products.hpp"
 
 namespace meso::test {
 

@@ -4,7 +4,6 @@
 
 #include "studies.hpp"
 #include "support/oracle_layer.hpp"
-#include "support/products.hpp"
 
 namespace meso::test {
 

@@ -8,7 +8,6 @@
 
 #include "studies.hpp"
 #include "support/oracle_layer.hpp"
-#include "support/products.hpp"
 
 namespace meso::test {
 
@@ -155,15 +154,15 @@ Study cross_entropies() {
               for (Index j = 1; j < vocabulary; ++j) top = std::max<double>(top, logits(i, j));
               const double row = 1.4 * static_cast<double>(vocabulary) + 8 + top - logits(i, targets[oracle::at(i)]);
               // One row by itself, without a gradient, then all of them.
-              const LossSum alone = cross_entropy<EigenProducts, S>(
+              const LossSum alone = cross_entropy<PackedProducts, S>(
                   context, x.constant().row_range(i, 1), std::span<const Token>(targets).subspan(oracle::at(i), 1), {});
               to[0].add(alone.sum, exact.loss[oracle::at(i)], row, 1);
               sum += exact.loss[oracle::at(i)];
               bound += row + 1;
             }
             const LossSum loss =
-                only ? cross_entropy<EigenProducts, S>(context, x.constant(), targets, {})
-                     : cross_entropy<EigenProducts, S>(context, x.constant(), targets, dx.view(), gradient_scale);
+                only ? cross_entropy<PackedProducts, S>(context, x.constant(), targets, {})
+                     : cross_entropy<PackedProducts, S>(context, x.constant(), targets, dx.view(), gradient_scale);
             to[0].require(loss.count == exact.count, "count of targets");
             to[0].add(loss.sum, sum, bound, std::max<double>(1, count));
             if (only || dx.storage.size() == 0) return;

@@ -5,7 +5,6 @@
 
 #include "studies.hpp"
 #include "support/oracle_optim.hpp"
-#include "support/products.hpp"
 
 namespace meso::test {
 

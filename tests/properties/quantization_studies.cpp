@@ -6,7 +6,6 @@
 
 #include "studies.hpp"
 #include "support/oracle_quant.hpp"
-#include "support/products.hpp"
 
 namespace meso::test {
 

@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(a_tied_head_runs_in_floating_point) {
   const RowMajorMatrix<double> x = gaussian<double>(4, 13, 6);
   CpuContext<> context(1);
   RowMajorMatrix<double> expected(4, 8);
-  gemm<EigenProducts, double>(context, view(x), p["table"], view(expected), {.transpose_b = true});
+  gemm<PackedProducts, double>(context, view(x), p["table"], view(expected), {.transpose_b = true});
   const Call call{p.layout.find("table"), 1, -1};
   BOOST_TEST((multiply(QuantizedLinear<double>(p, absmax8_fine), p, call, x) == expected));
   BOOST_TEST((multiply(SimulatedLinear<double>(p, absmax8_fine), p, call, x) == expected));

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <new>
 
-#include "tests/support/products.hpp"
 
 // Counts every allocation of this program by operator new. Eigen's products and OpenMP take what they need from malloc,
 // which is not counted.

@@ -9,7 +9,6 @@
 #include <omp.h>
 #endif
 
-#include "tests/support/products.hpp"
 
 using namespace meso;
 

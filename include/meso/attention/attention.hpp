@@ -1,105 +1,21 @@
 #pragma once
 #include <algorithm>
-#include <cmath>
 #include <type_traits>
 #include <utility>
 
-#include <meso/attention/mask.hpp>
-#include <meso/attention/shape.hpp>
+#include <meso/attention/tile.hpp>
 #include <meso/core/accumulate.hpp>
-#include <meso/core/gemm.hpp>
-#include <meso/core/tiles.hpp>
-#include <meso/normalizer/normalizer.hpp>
+#include <meso/core/context.hpp>
 
 namespace meso {
-
-namespace detail {
-
-/// Queries [first, first + rows) of one head and the keys [key, key + keys) that any of them sees.
-struct QueryTile {
-  Index first = 0, rows = 0, key = 0, keys = 0;
-};
-
-/// Rows of a query tile: a fixed function of the shape. A whole-matrix normalizer takes all rows at once.
-template <class Normalizer>
-Index query_tile_rows(Index time) {
-  if constexpr (MatrixNormalizer<Normalizer, float> || MatrixNormalizer<Normalizer, double>)
-    return time;
-  else
-    return std::min<Index>(time, time <= 128 ? 32 : 64);
-}
-template <class Normalizer>
-Index query_tiles(Index time) {
-  const Index rows = query_tile_rows<Normalizer>(time);
-  return time == 0 ? 0 : (time + rows - 1) / rows;
-}
-template <class Normalizer, class Mask>
-QueryTile query_tile(const Mask& mask, Index time, Index tile) {
-  const Index rows = query_tile_rows<Normalizer>(time);
-  QueryTile t{tile * rows, (std::min)(rows, time - tile * rows)};
-  const KeyRange low = mask.visible(t.first, time), high = mask.visible(t.first + t.rows - 1, time);
-  t.key = low.first;
-  t.keys = std::max<Index>(0, high.first + high.count - low.first);
-  return t;
-}
-
-template <class S, class Normalizer>
-double score_scale(const AttentionShape& shape) {
-  return Normalizer::scaled_scores ? 1.0 / std::sqrt(static_cast<double>(shape.head_size)) : 1.0;
-}
-
-/// Parameters of head h.
-template <class S, class Normalizer>
-ConstArray<S> head_parameters(const S* theta, Index head) {
-  constexpr Index count = Normalizer::parameters_per_head;
-  return array(count > 0 ? theta + head * count : theta, count);
-}
-
-/// Scores z and weights p of one query tile; p is 0 where a query sees no key.
-template <class Products, class Normalizer, class Mask, class S>
-void tile_weights(const Normalizer& normalizer, const Mask& mask, const AttentionShape& shape, Index head,
-                  const QueryTile& tile, ConstArray<S> theta, const View<const S>& q, const View<const S>& k,
-                  const View<S>& z, const View<S>& p) {
-  serial_gemm<S>(Products{}, q, k, z, {.transpose_b = true, .alpha = score_scale<S, Normalizer>(shape)});
-  if constexpr (MatrixNormalizer<Normalizer, S>) {
-    static_assert(std::is_same_v<Mask, Bidirectional>, "a whole-matrix normalizer needs the mask meso::Bidirectional");
-    normalizer.forward_matrix(ScoreMatrix{head, shape.context}, theta, View<const S>(z), p);
-  } else {
-    for (Index i = 0; i < tile.rows; ++i) {
-      const KeyRange range = mask.visible(tile.first + i, shape.time);
-      const Index begin = range.first - tile.key;
-      S* const row = p.row(i);
-      std::fill(row, row + begin, S(0));
-      std::fill(row + begin + range.count, row + tile.keys, S(0));
-      normalizer.forward(Row{head, tile.first + i, range.count, shape.context}, theta,
-                         ConstArray<S>(z.row(i) + begin, range.count), Array<S>(row + begin, range.count));
-    }
-  }
-}
-
-template <class T>
-void check_attention_operands(const char* op, const AttentionShape& s, const View<T>& q, const View<T>& k,
-                              const View<T>& v) {
-  check_attention_shape(s);
-  check_shape(op, "q", q, s.tokens(), s.heads * s.head_size);
-  check_shape(op, "k", k, s.tokens(), s.key_value_heads * s.head_size);
-  check_shape(op, "v", v, s.tokens(), s.key_value_heads * s.head_size);
-}
-
-/// The rows of sequence b and columns of head h of an activation.
-template <class T>
-View<T> head_view(const View<T>& x, const AttentionShape& s, Index b, Index h) {
-  return x.block(b * s.time, h * s.head_size, s.time, s.head_size);
-}
-
-}  // namespace detail
 
 /// o = P v for each sequence and head, P = normalizer(q kᵀ/√d) over the keys that the mask shows.
 /// Shapes: q, o (batch·time, heads·head_size), k, v (batch·time, key_value_heads·head_size); theta
 /// (heads, parameters_per_head) or null. Views may be column blocks of one buffer.
 /// Source: Vaswani et al. (2017); grouped queries: Ainslie et al. (2023).
-/// Numerics: tiles of query rows with O(tile·time) scratch a thread, no time × time matrix (whole-matrix normalizers
-/// excepted); the same bits for any number of threads.
+/// Numerics: tiles of 64 query rows with O(time) scratch a thread, no time × time matrix (whole-matrix normalizers
+/// excepted); blocks that the mask hides are skipped; the library's own products for any `Products`; the same bits for
+/// any number of threads.
 /// Error, null-logit family, to first order: |o − exact| ≤ (2ζ + ε + (time + 2)·u)·Σ_j p_j|v_j| with ε the normalizer's
 /// bound and ζ = (head_size + 3)·u·max_j |q|·|k_j|/√d that of a score; for the others ζ enters by their derivative.
 /// NaN and ∞ in v come out of every query that sees their key, and may of others in its tile, as 0·NaN.
@@ -109,23 +25,36 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
                        const AttentionShape& shape, const std::type_identity_t<S>* theta, const ConstView<S>& q,
                        const ConstView<S>& k, const ConstView<S>& v, const View<S>& o) {
   static_assert(AnyNormalizer<Normalizer, S>, "the normalizer satisfies neither Normalizer nor MatrixNormalizer");
+  using detail::Panels;
   detail::check_attention_operands<const S>("attention_forward", shape, q, k, v);
   check_same_shape("attention_forward", "q", q, "o", o);
-  const Index tiles = detail::query_tiles<Normalizer>(shape.time);
-  const Index area = padded<S>(detail::query_tile_rows<Normalizer>(shape.time) * padded<S>(shape.time));
-  const auto scratch = context.workspace.template take<S>(workers(context) * 2 * area);
-  parallel_for(context, shape.batch * shape.heads * tiles, [&](Index task, Index worker) {
-    const detail::QueryTile tile = detail::query_tile<Normalizer>(mask, shape.time, task % tiles);
-    const Index h = task / tiles % shape.heads, b = task / tiles / shape.heads;
-    const Index stride = padded<S>(tile.keys);
-    S* const memory = scratch.data() + worker * 2 * area;
-    const View<S> z{memory, tile.rows, tile.keys, stride}, p{memory + area, tile.rows, tile.keys, stride};
-    const View<const S> qh = detail::head_view(q, shape, b, h).row_range(tile.first, tile.rows);
-    const View<const S> kh = detail::head_view(k, shape, b, h / shape.group()).row_range(tile.key, tile.keys);
-    const View<const S> vh = detail::head_view(v, shape, b, h / shape.group()).row_range(tile.key, tile.keys);
-    detail::tile_weights<Products, Normalizer, Mask, S>(normalizer, mask, shape, h, tile,
-                                                        detail::head_parameters<S, Normalizer>(theta, h), qh, kh, z, p);
-    serial_gemm<S>(Products{}, p, vh, detail::head_view(o, shape, b, h).row_range(tile.first, tile.rows));
+  const Index tiles = detail::query_tiles<Normalizer>(shape.time), chunks = detail::query_chunks<Normalizer>(shape);
+  const Index stride = detail::tile_stride<S>(shape.time);
+  const Index area = detail::query_tile_rows<Normalizer>(shape.time) * stride;
+  const Index keys_size = Panels<S>::size(shape.head_size, shape.time);
+  const Index values_size = Panels<S>::size(shape.time, shape.head_size);
+  const Index memory_size = keys_size + values_size + 2 * area;
+  const auto scratch = context.workspace.template take<S>(workers(context) * memory_size);
+  parallel_for(context, shape.batch * shape.key_value_heads * chunks, [&](Index task, Index worker) {
+    const Index chunk = task % chunks, g = task / chunks % shape.key_value_heads,
+                b = task / chunks / shape.key_value_heads;
+    S* const memory = scratch.data() + worker * memory_size;
+    const Panels<S> keys = detail::pack_panels<S>(detail::head_view(k, shape, b, g), true, memory + 2 * area);
+    const Panels<S> values =
+        detail::pack_panels<S>(detail::head_view(v, shape, b, g), false, memory + 2 * area + keys_size);
+    for (Index h = g * shape.group(); h < (g + 1) * shape.group(); ++h) {
+      for (Index t = chunk; t < tiles; t += chunks) {
+        const detail::QueryTile tile = detail::query_tile<Normalizer>(mask, shape.time, t);
+        const detail::TileProducts<Mask> products{mask, shape.time, tile};
+        const Index cols = tile.key + tile.keys - products.panel_key(Panels<S>::panel_cols);
+        const View<S> z{memory, tile.rows, cols, stride}, p{memory + area, tile.rows, cols, stride};
+        detail::tile_weights<Normalizer, Mask, S>(
+            normalizer, products, shape, h, detail::head_parameters<Normalizer, S>(theta, h),
+            detail::head_view(q, shape, b, h).row_range(tile.first, tile.rows), keys, z, p);
+        products.template over_keys<S>(p, values, S(1), false,
+                                       detail::head_view(o, shape, b, h).row_range(tile.first, tile.rows));
+      }
+    }
   });
 }
 
@@ -136,7 +65,8 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
 /// Error, to first order, with ε_p the relative error of the weights (2ζ + ε above) and E_z that of dz: the policy's,
 /// and (head_size + 2)·u·|do||v|ᵀ of dp through it. dv ≤ (ε_p + (queries + 2)·u)·Pᵀ|do|,
 /// dq ≤ (E_z + (time + 3)·u·|dz|)|k|/√d, dk ≤ (E_z + (queries + 3)·u·|dz|)ᵀ|q|/√d; queries: of all heads of the group.
-/// Numerics: one task a sequence and key-value head, its query tiles in order: the same bits for any number of threads.
+/// Numerics: the query tiles of a key-value head go to a fixed number of tasks, more than one if heads are few, whose
+/// dk and dv are added in order: the same bits for any number of threads.
 /// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class Normalizer, class Mask, class S>
 void attention_backward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
@@ -144,97 +74,98 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
                         const ConstView<S>& k, const ConstView<S>& v, const ConstView<S>& d_o, const View<S>& dq,
                         const View<S>& dk, const View<S>& dv, std::type_identity_t<S>* dtheta, Accumulate accumulate) {
   static_assert(AnyNormalizer<Normalizer, S>, "the normalizer satisfies neither Normalizer nor MatrixNormalizer");
+  using detail::Panels;
   detail::check_attention_operands<const S>("attention_backward", shape, q, k, v);
   detail::check_attention_operands<S>("attention_backward", shape, dq, dk, dv);
   check_same_shape("attention_backward", "q", q, "do", d_o);
   constexpr Index per_head = Normalizer::parameters_per_head;
-  const double scale = detail::score_scale<S, Normalizer>(shape);
-  const Index tiles = detail::query_tiles<Normalizer>(shape.time);
-  const Index area = padded<S>(detail::query_tile_rows<Normalizer>(shape.time) * padded<S>(shape.time));
-  const auto scratch = context.workspace.template take<S>(workers(context) * 4 * area);
-  const auto partial = context.workspace.template take<S>(shape.batch * shape.heads * per_head);
-  std::fill(partial.data(), partial.data() + partial.size(), S(0));
-  parallel_for(context, shape.batch * shape.key_value_heads, [&](Index task, Index worker) {
-    const Index g = task % shape.key_value_heads, b = task / shape.key_value_heads;
-    S* const memory = scratch.data() + worker * 4 * area;
-    const View<S> dk_all = detail::head_view(dk, shape, b, g), dv_all = detail::head_view(dv, shape, b, g);
+  const S scale = static_cast<S>(detail::score_scale<Normalizer>(shape));
+  const Index tiles = detail::query_tiles<Normalizer>(shape.time), chunks = detail::query_chunks<Normalizer>(shape);
+  const Index rows = detail::query_tile_rows<Normalizer>(shape.time);
+  const Index stride = detail::tile_stride<S>(shape.time), area = rows * stride;
+  const Index transposed_size = Panels<S>::size(shape.head_size, shape.time);
+  const Index keys_size = Panels<S>::size(shape.time, shape.head_size);
+  const Index rows_size = Panels<S>::size(rows, shape.head_size);
+  const Index memory_size = 4 * area + 2 * transposed_size + keys_size + 2 * rows_size;
+  const auto scratch = context.workspace.template take<S>(workers(context) * memory_size);
+  const auto dtheta_partials = context.workspace.template take<S>(shape.batch * chunks * shape.heads * per_head);
+  std::fill(dtheta_partials.data(), dtheta_partials.data() + dtheta_partials.size(), S(0));
+  // With several chunks a head each has its own dk and dv, which are added in the order of the chunks.
+  const Index width = shape.key_value_heads * shape.head_size;
+  const auto chunk_memory = context.workspace.template take<S>(chunks > 1 ? 2 * chunks * shape.tokens() * width : 0);
+  const auto of_chunk = [&](const View<S>& whole, Index chunk, Index which) {
+    return chunks == 1 ? whole
+                       : contiguous_view(chunk_memory.data() + (2 * chunk + which) * shape.tokens() * width,
+                                         shape.tokens(), width);
+  };
+  parallel_for(context, shape.batch * shape.key_value_heads * chunks, [&](Index task, Index worker) {
+    const Index chunk = task % chunks, g = task / chunks % shape.key_value_heads,
+                b = task / chunks / shape.key_value_heads;
+    S* free = scratch.data() + worker * memory_size;
+    const auto take = [&](Index size) { return std::exchange(free, free + size); };
+    S *const z_memory = take(area), *const p_memory = take(area), *const dp_memory = take(area),
+             *const dz_memory = take(area), *const d_o_memory = take(rows_size), *const q_memory = take(rows_size);
+    const View<const S> kh = detail::head_view(k, shape, b, g), vh = detail::head_view(v, shape, b, g);
+    const Panels<S> keys_transposed = detail::pack_panels<S>(kh, true, take(transposed_size));
+    const Panels<S> values_transposed = detail::pack_panels<S>(vh, true, take(transposed_size));
+    const Panels<S> keys = detail::pack_panels<S>(kh, false, take(keys_size));
+    const View<S> dk_all = detail::head_view(of_chunk(dk, chunk, 0), shape, b, g),
+                  dv_all = detail::head_view(of_chunk(dv, chunk, 1), shape, b, g);
     map(dk_all).setZero();
     map(dv_all).setZero();
     for (Index h = g * shape.group(); h < (g + 1) * shape.group(); ++h) {
-      const ConstArray<S> parameters = detail::head_parameters<S, Normalizer>(theta, h);
-      const Array<S> dparameters(per_head > 0 ? partial.data() + (b * shape.heads + h) * per_head : nullptr, per_head);
-      for (Index t = 0; t < tiles; ++t) {
+      const ConstArray<S> parameters = detail::head_parameters<Normalizer, S>(theta, h);
+      const Array<S> dparameters(
+          per_head > 0 ? dtheta_partials.data() + ((b * chunks + chunk) * shape.heads + h) * per_head : nullptr,
+          per_head);
+      for (Index t = chunk; t < tiles; t += chunks) {
         const detail::QueryTile tile = detail::query_tile<Normalizer>(mask, shape.time, t);
-        const auto of_tile = [&](Index i) {
-          return View<S>{memory + i * area, tile.rows, tile.keys, padded<S>(tile.keys)};
-        };
-        const View<S> z = of_tile(0), p = of_tile(1), dp = of_tile(2), dz = of_tile(3);
+        const detail::TileProducts<Mask> products{mask, shape.time, tile};
+        const Index first = products.panel_key(Panels<S>::panel_cols), cols = tile.key + tile.keys - first;
+        const auto matrix = [&](S* memory) { return View<S>{memory, tile.rows, cols, stride}; };
+        const View<S> z = matrix(z_memory), p = matrix(p_memory), dp = matrix(dp_memory), dz = matrix(dz_memory);
         const auto queries = [&](const auto& x) {
           return detail::head_view(x, shape, b, h).row_range(tile.first, tile.rows);
         };
-        const auto keys = [&](const auto& x) {
-          return detail::head_view(x, shape, b, g).row_range(tile.key, tile.keys);
-        };
-        detail::tile_weights<Products, Normalizer, Mask, S>(normalizer, mask, shape, h, tile, parameters, queries(q),
-                                                            keys(k), z, p);
-        serial_gemm<S>(Products{}, p, queries(d_o), keys(dv), {.transpose_a = true, .accumulate = true});
-        serial_gemm<S>(Products{}, queries(d_o), keys(v), dp, {.transpose_b = true});
+        detail::tile_weights<Normalizer, Mask, S>(normalizer, products, shape, h, parameters, queries(q),
+                                                  keys_transposed, z, p);
+        // o = P v: dv = Pᵀ do, dP = do vᵀ
+        products.template over_queries<S>(p, detail::pack_panels<S>(queries(d_o), false, d_o_memory), S(1),
+                                          dv_all.row_range(first, cols));
+        products.template scores<S>(queries(d_o), values_transposed, S(1), dp);
         if constexpr (MatrixNormalizer<Normalizer, S>) {
           normalizer.backward_matrix(ScoreMatrix{h, shape.context}, parameters, View<const S>(z), View<const S>(p),
                                      View<const S>(dp), dz, dparameters);
         } else {
-          for (Index i = 0; i < tile.rows; ++i) {
-            const KeyRange range = mask.visible(tile.first + i, shape.time);
-            const Index begin = range.first - tile.key;
-            const auto run = [&](const View<S>& x) { return ConstArray<S>(x.row(i) + begin, range.count); };
-            S* const row = dz.row(i);
-            std::fill(row, row + begin, S(0));
-            std::fill(row + begin + range.count, row + tile.keys, S(0));
-            normalizer.backward(Row{h, tile.first + i, range.count, shape.context}, parameters, run(z), run(p), run(dp),
-                                Array<S>(row + begin, range.count), dparameters);
-          }
+          detail::each_row(products, dz, [&](Index i, Index begin, Index count) {
+            const auto run = [&](const View<S>& x) { return ConstArray<S>(x.row(i) + begin, count); };
+            normalizer.backward(Row{h, tile.first + i, count, shape.context}, parameters, run(z), run(p), run(dp),
+                                Array<S>(dz.row(i) + begin, count), dparameters);
+          });
         }
-        serial_gemm<S>(Products{}, dz, keys(k), queries(dq), {.alpha = scale});
-        serial_gemm<S>(Products{}, dz, queries(q), keys(dk), {.transpose_a = true, .accumulate = true, .alpha = scale});
+        // z = q kᵀ/√d: dq = dz k/√d, dk = dzᵀ q/√d
+        products.template over_keys<S>(dz, keys, scale, false, queries(dq));
+        products.template over_queries<S>(dz, detail::pack_panels<S>(queries(q), false, q_memory), scale,
+                                          dk_all.row_range(first, cols));
       }
     }
   });
-  if constexpr (per_head > 0)
-    sum_partials<S>(View<const S>{partial.data(), shape.batch, shape.heads * per_head, shape.heads * per_head}, dtheta,
-                    accumulate == Accumulate::yes);
-}
-
-/// Calls visit(batch, row, first_key, weights, scores) for every query of head `head`, sequences and queries in order, on the
-/// calling thread: what probes see of an attention that stores no matrix. `weights` and `scores` hold the visible keys,
-/// the first of them key `first_key`.
-/// Shapes: q, k, theta as for attention_forward. The weights are those of the forward pass, bit for bit.
-/// Throws: std::invalid_argument on a shape mismatch or a head out of range.
-template <class Products, class Normalizer, class Mask, class S, class Visitor>
-void attention_rows(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
-                    const AttentionShape& shape, const S* theta, const ConstView<S>& q, const ConstView<S>& k,
-                    Index head, Visitor&& visit) {
-  detail::check_attention_operands<const S>("attention_rows", shape, q, k, k);
-  check(head >= 0 && head < shape.heads, "attention_rows: head is ", head, ", expected 0 to ", shape.heads - 1);
-  const Index area = padded<S>(detail::query_tile_rows<Normalizer>(shape.time) * padded<S>(shape.time));
-  const auto scratch = context.workspace.template take<S>(2 * area);
-  for (Index b = 0; b < shape.batch; ++b) {
-    for (Index t = 0; t < detail::query_tiles<Normalizer>(shape.time); ++t) {
-      const detail::QueryTile tile = detail::query_tile<Normalizer>(mask, shape.time, t);
-      const Index stride = padded<S>(tile.keys);
-      const View<S> z{scratch.data(), tile.rows, tile.keys, stride},
-          p{scratch.data() + area, tile.rows, tile.keys, stride};
-      detail::tile_weights<Products, Normalizer, Mask, S>(
-          normalizer, mask, shape, head, tile, detail::head_parameters<S, Normalizer>(theta, head),
-          detail::head_view(q, shape, b, head).row_range(tile.first, tile.rows),
-          detail::head_view(k, shape, b, head / shape.group()).row_range(tile.key, tile.keys), z, p);
-      for (Index i = 0; i < tile.rows; ++i) {
-        const KeyRange range = mask.visible(tile.first + i, shape.time);
-        const Index begin = range.first - tile.key;
-        visit(b, Row{head, tile.first + i, range.count, shape.context}, range.first,
-              ConstArray<S>(p.row(i) + begin, range.count), ConstArray<S>(z.row(i) + begin, range.count));
-      }
-    }
+  if (chunks > 1) {
+    const RowTiles parts = RowTiles::of(shape.tokens(), width);
+    parallel_for(context, parts.count(), [&](Index t, Index) {
+      const auto add_chunks = [&](const View<S>& whole, Index which) {
+        const auto part = [&](const View<S>& x) { return map(x.row_range(parts[t].first, parts[t].count)); };
+        part(whole) = part(of_chunk(whole, 0, which));
+        for (Index chunk = 1; chunk < chunks; ++chunk) part(whole) += part(of_chunk(whole, chunk, which));
+      };
+      add_chunks(dk, 0);
+      add_chunks(dv, 1);
+    });
   }
+  if constexpr (per_head > 0)
+    sum_partials<S>(
+        View<const S>{dtheta_partials.data(), shape.batch * chunks, shape.heads * per_head, shape.heads * per_head},
+        dtheta, accumulate == Accumulate::yes);
 }
 
 /// Attention on plain Eigen data, one sequence, without a model: the outputs o = P v of every head.

@@ -5,6 +5,10 @@
 
 #include <meso/core/view.hpp>
 
+#ifndef __cpp_exceptions
+#error "Meso reports errors by exceptions: compile without -fno-exceptions"
+#endif
+
 namespace meso {
 
 /// Concatenates its arguments as an output stream prints them.

@@ -70,8 +70,8 @@ class Workspace {
   std::vector<Block> blocks_;
 };
 
-/// Matrix products by Eigen's single-threaded kernel (see core/gemm.hpp).
-struct EigenProducts {};
+/// Matrix products by the library's own kernel (see core/gemm.hpp). Other backends: EigenProducts, Blas.
+struct PackedProducts {};
 
 /// Number of threads that a fresh context uses: OpenMP's default, 1 without OpenMP.
 inline int default_threads() {
@@ -84,7 +84,7 @@ inline int default_threads() {
 
 /// What an op on the CPU runs with: the number of threads, scratch memory, and the product backend as a type.
 /// It belongs to the user; one context serves one calling thread at a time. Results have the same bits for any `threads`.
-template <class Products = EigenProducts>
+template <class Products = PackedProducts>
 struct CpuContext {
   int threads = default_threads();
   Workspace workspace{};

@@ -1,9 +1,10 @@
 #pragma once
-#include <Eigen/Core>
+#include <algorithm>
 
 #include <meso/core/check.hpp>
 #include <meso/core/context.hpp>
 #include <meso/core/eigen.hpp>
+#include <meso/core/panels.hpp>
 
 namespace meso {
 
@@ -17,16 +18,6 @@ struct GemmOptions {
 
 namespace detail {
 
-template <int OrderA, int OrderB, class S>
-void eigen_product(Index m, Index n, Index k, S alpha, const S* a, Index lda, const S* b, Index ldb, S* c, Index ldc) {
-  // Eigen's own entry to its blocked kernel, with no parallelization info: a product through the expression
-  // templates would start OpenMP threads of its own, which changes the bits and nests the parallelism.
-  Eigen::internal::gemm_blocking_space<Eigen::RowMajor, S, S, Eigen::Dynamic, Eigen::Dynamic, Eigen::Dynamic> blocking(
-      m, n, k, 1, true);
-  Eigen::internal::general_matrix_matrix_product<Index, S, OrderA, false, S, OrderB, false, Eigen::RowMajor, 1>::run(
-      m, n, k, a, lda, b, ldb, c, 1, ldc, alpha, blocking, nullptr);
-}
-
 inline void check_gemm(Index ar, Index ac, Index br, Index bc, Index cr, Index cc, const GemmOptions& o) {
   const Index m = o.transpose_a ? ac : ar, ka = o.transpose_a ? ar : ac;
   const Index kb = o.transpose_b ? bc : br, n = o.transpose_b ? br : bc;
@@ -34,62 +25,101 @@ inline void check_gemm(Index ar, Index ac, Index br, Index bc, Index cr, Index c
         ", ", ka, ") and b", o.transpose_b ? "ᵀ" : "", " is (", kb, ", ", n, ")");
 }
 
-}  // namespace detail
+/// Fixed cut of c into tiles: a function of the shape alone, with work for many threads where there is enough.
+struct ProductTiles {
+  Index rows = 0, cols = 0;  ///< of c
+  Index tile_rows = 128, tile_cols = 256;
 
-/// c = [c +] alpha·op(a)·op(b) on the calling thread: what runs inside a tile.
-/// Shapes and error as for gemm; nothing is checked here.
-template <class S>
-void serial_gemm(const EigenProducts&, const ConstView<S>& a, const ConstView<S>& b, const View<S>& c,
-                 const GemmOptions& o = {}) {
-  if (!o.accumulate) map(c).setZero();
-  const Index k = o.transpose_a ? a.rows : a.cols;
-  if (c.rows == 0 || c.cols == 0 || k == 0) return;
-  const S alpha = static_cast<S>(o.alpha);
-  const auto run = [&](auto order_a, auto order_b) {
-    detail::eigen_product<order_a.value, order_b.value>(c.rows, c.cols, k, alpha, a.data, a.stride, b.data, b.stride,
-                                                        c.data, c.stride);
-  };
-  using InRows = std::integral_constant<int, Eigen::RowMajor>;
-  using InColumns = std::integral_constant<int, Eigen::ColMajor>;
-  if (o.transpose_a)
-    o.transpose_b ? run(InColumns{}, InColumns{}) : run(InColumns{}, InRows{});
-  else
-    o.transpose_b ? run(InRows{}, InColumns{}) : run(InRows{}, InRows{});
-}
+  ProductTiles(Index c_rows, Index c_cols) : rows(c_rows), cols(c_cols) {
+    while (count() < 16 && tile_rows > 48) {
+      if (tile_cols > 128 && cols > tile_cols / 2)
+        tile_cols /= 2;
+      else
+        tile_rows /= 2;
+    }
+  }
+  Index across() const { return (cols + tile_cols - 1) / tile_cols; }
+  Index count() const { return (rows + tile_rows - 1) / tile_rows * across(); }
+  Index row(Index tile) const { return tile / across() * tile_rows; }
+  Index col(Index tile) const { return tile % across() * tile_cols; }
+};
+
+struct NoEpilogue {
+  template <class S>
+  void operator()(const View<S>&, Index, Index) const {}
+};
+
+}  // namespace detail
 
 /// Matrix product c = alpha·op(a)·op(b), or c += … ; op is the identity or the transpose.
 /// Shapes: op(a) (m, k), op(b) (k, n), c (m, n); c must not overlap a or b.
 /// `bias`, if not null, holds n values added to every row: c = bias + … (not with accumulate).
+/// `epilogue(tile, i, j)` is called once for every finished tile of c, a view that begins at row i and column j, by the
+/// thread that computed it, while the tile is in its cache.
 /// Numerics: c is cut into fixed tiles, each computed by one thread: the same bits for any number of threads.
+/// The products are by our own kernel (PackedProducts: b packed once, k in runs of at most 256), or by another backend B:
+/// one call of serial_gemm(B, a, b, c, options) a tile, while an object of type B::Scope lives.
 /// Error: |c − exact| ≤ |alpha|·(k + 2)·u·|a||b| element-wise (k + 3 with a bias).
 /// Throws: std::invalid_argument when the shapes do not fit.
-template <class Products, class S>
+template <class Products, class S, class Epilogue = detail::NoEpilogue>
 void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<S>& b, const View<S>& c,
-          const GemmOptions& o = {}, const S* bias = nullptr) {
+          const GemmOptions& o = {}, const S* bias = nullptr, Epilogue&& epilogue = {}) {
   detail::check_gemm(a.rows, a.cols, b.rows, b.cols, c.rows, c.cols, o);
   if (c.rows == 0 || c.cols == 0) return;
-  const auto round_up = [](Index x) { return (x + 15) / 16 * 16; };
-  const auto tiles_of = [](Index x, Index tile) { return (x + tile - 1) / tile; };
-  Index tile_rows = std::min<Index>(c.rows, 256), tile_cols = std::min<Index>(c.cols, 512);
-  while (tiles_of(c.rows, tile_rows) * tiles_of(c.cols, tile_cols) < 8 && tile_rows * tile_cols > 48 * 48) {
-    if (tile_rows >= tile_cols)
-      tile_rows = round_up((tile_rows + 1) / 2);
-    else
-      tile_cols = round_up((tile_cols + 1) / 2);
+  const Index k = o.transpose_a ? a.rows : a.cols;
+  const detail::ProductTiles tiles(c.rows, c.cols);
+  const auto each_tile = [&](auto&& product) {
+    parallel_for(context, tiles.count(), [&](Index t, Index worker) {
+      const Index i = tiles.row(t), j = tiles.col(t);
+      const View<S> tile = c.block(i, j, (std::min)(tiles.tile_rows, c.rows - i), (std::min)(tiles.tile_cols, c.cols - j));
+      if (bias)
+        for (Index r = 0; r < tile.rows; ++r) std::copy(bias + j, bias + j + tile.cols, tile.row(r));
+      else if (!o.accumulate && k == 0)
+        map(tile).setZero();
+      if (k > 0) product(tile, i, j, worker, o.accumulate || bias != nullptr);
+      epilogue(tile, i, j);
+    });
+  };
+
+  if constexpr (std::is_same_v<Products, PackedProducts>) {
+    using detail::LeftOperand, detail::Panels;
+    constexpr Index panel_cols = Panels<S>::panel_cols;
+    static_assert(128 % panel_cols == 0, "a tile is whole panels");
+    const auto packed = context.workspace.template take<S>(Panels<S>::size(k, c.cols));
+    const Index panels = Panels<S>::count(c.cols), group = 4;
+    parallel_for(context, (panels + group - 1) / group, [&](Index g, Index) {
+      detail::pack_panels<S>(b, o.transpose_b, g * group, (std::min)(panels, (g + 1) * group), packed.data());
+    });
+    const Panels<S> right{packed.data(), k, c.cols};
+    // A transposed a is read across its rows; a copy of one run keeps these reads in few pages and cache sets.
+    const Index depth = detail::product_depth(k), copy_stride = tiles.tile_rows + 16;
+    const auto copies = context.workspace.template take<S>(o.transpose_a ? workers(context) * depth * copy_stride : 0);
+    each_tile([&](const View<S>& tile, Index i, Index j, Index worker, bool accumulate) {
+      for (Index first = 0; first < k; first += depth) {
+        const Index count = (std::min)(depth, k - first);
+        LeftOperand<S> left = LeftOperand<S>::of(a, o.transpose_a).from(i, 0);
+        if (o.transpose_a) {
+          S* const copy = copies.data() + worker * depth * copy_stride;
+          for (Index p = 0; p < count; ++p)
+            std::copy(a.row(first + p) + i, a.row(first + p) + i + tile.rows, copy + p * copy_stride);
+          left = {copy - first * copy_stride, 1, copy_stride};
+        }
+        const Panels<S> of_tile{right.panel(j / panel_cols), k, tile.cols};
+        detail::panel_product<S>(left, of_tile, 0, Panels<S>::count(tile.cols), tile, static_cast<S>(o.alpha),
+                                 accumulate || first > 0, [&](Index, Index) {
+                                   return detail::Extent{first, count, 0, tile.cols};
+                                 });
+      }
+    });
+  } else {
+    [[maybe_unused]] const typename Products::Scope scope;
+    each_tile([&](const View<S>& tile, Index i, Index j, Index, bool accumulate) {
+      GemmOptions options = o;
+      options.accumulate = accumulate;
+      serial_gemm(Products{}, o.transpose_a ? a.col_range(i, tile.rows) : a.row_range(i, tile.rows),
+                  o.transpose_b ? b.row_range(j, tile.cols) : b.col_range(j, tile.cols), tile, options);
+    });
   }
-  const Index down = tiles_of(c.rows, tile_rows), across = tiles_of(c.cols, tile_cols);
-  parallel_for(context, down * across, [&](Index tile, Index) {
-    const Index i = tile / across * tile_rows, j = tile % across * tile_cols;
-    const Index m = (std::min)(tile_rows, c.rows - i), n = (std::min)(tile_cols, c.cols - j);
-    const View<S> out = c.block(i, j, m, n);
-    GemmOptions options = o;
-    if (bias) {
-      map(out).rowwise() = Eigen::Map<const Eigen::Matrix<S, 1, Eigen::Dynamic>>(bias + j, n);
-      options.accumulate = true;
-    }
-    serial_gemm<S>(Products{}, o.transpose_a ? a.col_range(i, m) : a.row_range(i, m),
-                   o.transpose_b ? b.row_range(j, n) : b.col_range(j, n), out, options);
-  });
 }
 
 }  // namespace meso

@@ -1,6 +1,8 @@
 #pragma once
 #include <utility>
+#include <vector>
 
+#include <meso/attention/rows.hpp>
 #include <meso/model/transformer.hpp>
 #include <meso/normalizer/null_mass.hpp>
 #include <meso/stats/outliers.hpp>
@@ -33,26 +35,30 @@ void add_hidden_states(const TransformerCache<S>& cache, HiddenStateStatistics& 
 }
 
 /// Adds every row of every head of every layer to `statistics`, and ends every sequence. Layers and heads count from 0.
-/// Numerics: the null mass by meso::null_mass, 1 − Σp for whole-matrix normalizers; on the calling thread.
+/// Numerics: the null mass by meso::null_mass, 1 − Σp for whole-matrix normalizers; each head on one thread, then the
+/// heads merged in order: the same bits for any number of threads.
 template <class Products, class S, class A>
 void add_attention(CpuContext<Products>& context, const Transformer<S, A>& model, const TransformerCache<S>& cache,
                    SinkStatistics& statistics) {
   using N = typename A::Normalizer;
-  for (Index l = 0; l < model.config().layers; ++l) {
+  const Index heads = model.config().heads, tasks = model.config().layers * heads;
+  std::vector<SinkStatistics> of_head(static_cast<std::size_t>(tasks), SinkStatistics(statistics.options()));
+  std::vector<CpuContext<>> own(static_cast<std::size_t>(workers(context)), CpuContext<>(1));
+  parallel_for(context, tasks, [&](Index task, Index worker) {
+    const Index l = task / heads, h = task % heads;
+    SinkStatistics& to = of_head[static_cast<std::size_t>(task)];
     const Index number = model.numbers().blocks[static_cast<std::size_t>(l)].normalizer;
-    const S* const theta = number >= 0 ? model.parameters()[number].data : nullptr;
-    for (Index h = 0; h < model.config().heads; ++h) {
-      const ConstArray<S> parameters = detail::head_parameters<S, N>(theta, h);
-      attention_rows(context, model, cache, l, h,
-                     [&](Index, const Row& row, Index first, ConstArray<S> p, ConstArray<S> z) {
-                       double null = 1.0 - p.template cast<double>().sum();
-                       if constexpr (Normalizer<N, S>)
-                         null = null_mass(model.config().normalizer, row, parameters, z, p);
-                       statistics.add_row(l, h, row.query, p, null, first);
-                       if (row.query == cache.time - 1) statistics.end_sequence();
-                     });
-    }
-  }
+    const ConstArray<S> parameters =
+        detail::head_parameters<N, S>(number >= 0 ? model.parameters()[number].data : nullptr, h);
+    attention_rows(own[static_cast<std::size_t>(worker)], model, cache, l, h,
+                   [&](Index, const Row& row, Index first, ConstArray<S> p, ConstArray<S> z) {
+                     double null = 1.0 - p.template cast<double>().sum();
+                     if constexpr (Normalizer<N, S>) null = null_mass(model.config().normalizer, row, parameters, z, p);
+                     to.add_row(l, h, row.query, p, null, first);
+                     if (row.query == cache.time - 1) to.end_sequence();
+                   });
+  });
+  for (const SinkStatistics& part : of_head) statistics.merge(part);
 }
 
 }  // namespace meso

@@ -40,6 +40,7 @@ class SinkStatistics {
   static constexpr Index all = -1;
 
   explicit SinkStatistics(SinkOptions options = {}) : options_(options) {}
+  const SinkOptions& options() const { return options_; }
 
   /// Adds the row of one query. `weights`: a vector expression, visible keys in order, the first being key `first_key`;
   /// query and keys 0-based, layer and head any numbers ≥ 0.

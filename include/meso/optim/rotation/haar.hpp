@@ -22,6 +22,9 @@ void haar_matrix(const Random& random, const View<S>& out) {
   constexpr Index block = 32;
   Buffer<double> q_memory(n * n), v_memory(n * block), w_memory(n * block), tw_memory(n * block);
   const View<double> q = q_memory.view(n, n);
+  CpuContext<> one_thread(1);
+  const auto product = [&](const View<const double>& a, const View<const double>& b, const View<double>& c,
+                           const GemmOptions& o = {}) { gemm(one_thread, a, b, c, o); };
   const auto gaussian = [&](Index k, Index i) { return random.normal(static_cast<std::uint64_t>(k * n + i)); };
   for (Index first = (n - 1) / block * block; first >= 0; first -= block) {
     // Columns first … first + count − 1: Q = H_0 H_1 ⋯ D, H_k = I − τ_k v_k v_kᵀ, multiplied from the last to the
@@ -44,7 +47,7 @@ void haar_matrix(const Random& random, const View<S>& out) {
       tau[k] = last || norm == 0 ? 0.0 : 1.0 / (norm * std::abs(v(k, k)));
     }
     // H_first ⋯ H_{first+count−1} = I − V T Vᵀ with T upper triangular.
-    serial_gemm<double>(EigenProducts{}, v, v, View<double>{&gram[0][0], count, count, block}, {.transpose_a = true});
+    product(v, v, View<double>{&gram[0][0], count, count, block}, {.transpose_a = true});
     for (Index k = 0; k < count; ++k) {
       for (Index i = 0; i < k; ++i) {
         double sum = 0;
@@ -55,9 +58,9 @@ void haar_matrix(const Random& random, const View<S>& out) {
     }
     const View<double> rest = q.block(first, first, rows, rows), w = w_memory.view(count, rows),
                        tw = tw_memory.view(count, rows);
-    serial_gemm<double>(EigenProducts{}, v, rest, w, {.transpose_a = true});
-    serial_gemm<double>(EigenProducts{}, View<const double>{&t[0][0], count, count, block}, w, tw);
-    serial_gemm<double>(EigenProducts{}, v, tw, rest, {.accumulate = true, .alpha = -1.0});
+    product(v, rest, w, {.transpose_a = true});
+    product(View<const double>{&t[0][0], count, count, block}, w, tw);
+    product(v, tw, rest, {.accumulate = true, .alpha = -1.0});
   }
   for (Index i = 0; i < n; ++i)
     for (Index j = 0; j < n; ++j) out(i, j) = static_cast<S>(q(i, j));

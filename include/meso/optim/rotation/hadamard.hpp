@@ -6,8 +6,10 @@
 #include <meso/core/context.hpp>
 #include <meso/core/eigen.hpp>
 #include <meso/core/random.hpp>
+#include <meso/core/transpose.hpp>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace meso {
@@ -17,38 +19,6 @@ namespace detail {
 /// Columns that one transform handles side by side: one cache line.
 template <class S>
 inline constexpr Index hadamard_lanes = static_cast<Index>(alignment / sizeof(S));
-
-/// out(j, i) = in(i, j) for a block of n × n, one packet a row; `first` is the first row.
-template <int n, class S, class Packet>
-void transpose_packets(const Packet& first, const S* in, Index in_stride, S* out, Index out_stride) {
-  Eigen::internal::PacketBlock<Packet, n> block;
-  block.packet[0] = first;
-  for (int k = 1; k < n; ++k) block.packet[k] = Eigen::internal::ploadu<Packet>(in + k * in_stride);
-  Eigen::internal::ptranspose(block);
-  for (int k = 0; k < n; ++k) Eigen::internal::pstoreu(out + k * out_stride, block.packet[k]);
-}
-
-/// out(j, i) = in(i, j); in (rows, cols).
-template <class S>
-void transpose_copy(const S* in, Index in_stride, Index rows, Index cols, S* out, Index out_stride) {
-  using Traits = Eigen::internal::packet_traits<S>;
-  Index i = 0;
-  if constexpr (Traits::Vectorizable && Traits::size > 1) {
-    constexpr int n = Traits::size;
-    for (; i + n <= rows; i += n) {
-      Index j = 0;
-      for (; j + n <= cols; j += n) {
-        const S* corner = in + i * in_stride + j;
-        transpose_packets<n>(Eigen::internal::ploadu<typename Traits::type>(corner), corner, in_stride,
-                             out + j * out_stride + i, out_stride);
-      }
-      for (; j < cols; ++j)
-        for (Index k = i; k < i + n; ++k) out[j * out_stride + k] = in[k * in_stride + j];
-    }
-  }
-  for (; i < rows; ++i)
-    for (Index j = 0; j < cols; ++j) out[j * out_stride + i] = in[i * in_stride + j];
-}
 
 /// x = H_p x, not normalized, for `lanes` interleaved vectors: x (p, lanes), p a power of two.
 /// Two butterfly levels a pass over memory, one more if log₂ p is odd.
@@ -148,6 +118,55 @@ struct HadamardRotation {
     template <class Products>
     void rotate_back(CpuContext<Products>& context, View<const S> in, View<S> out) const {
       both_axes(context, in, out, [](const auto& axis, S* x) { axis.backward(x); });
+    }
+
+    /// One whole step of an optimizer around the rotation, three passes over memory instead of nine:
+    ///   load(offset, count, x): x = the gradient;  direction(offset, count, g, u): u from Q times the gradient;
+    ///   store(offset, count, x): x = Qᵀ u is done.  `offset` counts elements of the parameter; `count` is an Index or a
+    ///   std::integral_constant.
+    template <class Products, class Load, class Direction, class Store>
+    void around(CpuContext<Products>& context, Index rows, Index cols, Load&& load, Direction&& direction,
+                Store&& store) const {
+      const auto memory = context.workspace.template take<S>(rows == 1 ? 0 : rows * cols);
+      const View<S> middle = memory.view(rows, cols);
+      const Index area = (std::max)(rows, cols) * lanes + 2 * lanes * cols;
+      const auto scratch = context.workspace.template take<S>(workers(context) * area);
+      const auto column_bundles = [&](auto&& f) {
+        if (rows == 1) return;
+        parallel_for(context, (cols + lanes - 1) / lanes, [&](Index t, Index worker) {
+          const Index first = t * lanes, count = std::min<Index>(lanes, cols - first);
+          S* const x = scratch.data() + worker * area;
+          count == lanes ? f(first, std::integral_constant<Index, lanes>{}, x) : f(first, count, x);
+        });
+      };
+      column_bundles([&](Index first, auto count, S* x) {
+        if (count < lanes) std::fill(x, x + rows * lanes, S(0));
+        for (Index i = 0; i < rows; ++i) load(i * cols + first, count, x + i * lanes);
+        rows_.forward(x);
+        for (Index i = 0; i < rows; ++i) std::copy(x + i * lanes, x + i * lanes + count, middle.row(i) + first);
+      });
+      parallel_for(context, (rows + lanes - 1) / lanes, [&](Index t, Index worker) {
+        const Index first = t * lanes, count = std::min<Index>(lanes, rows - first);
+        S *const x = scratch.data() + worker * area, *const g = x + (std::max)(rows, cols) * lanes,
+                 *const u = g + lanes * cols;
+        if (rows == 1) load(Index{0}, cols, g);
+        if (count < lanes) std::fill(x, x + cols * lanes, S(0));
+        detail::transpose_copy<S>(rows == 1 ? g : middle.row(first), cols, count, cols, x, lanes);
+        cols_.forward(x);
+        detail::transpose_copy<S>(x, lanes, cols, count, g, cols);
+        direction(first * cols, count * cols, g, u);
+        detail::transpose_copy<S>(u, cols, count, cols, x, lanes);
+        cols_.backward(x);
+        detail::transpose_copy<S>(x, lanes, cols, count, rows == 1 ? g : middle.row(first), cols);
+        if (rows == 1) store(Index{0}, cols, g);
+      });
+      column_bundles([&](Index first, auto count, S* x) {
+        if (count < lanes) std::fill(x, x + rows * lanes, S(0));
+        for (Index i = 0; i < rows; ++i)
+          std::copy(middle.row(i) + first, middle.row(i) + first + count, x + i * lanes);
+        rows_.backward(x);
+        for (Index i = 0; i < rows; ++i) store(i * cols + first, count, x + i * lanes);
+      });
     }
 
    private:

@@ -16,6 +16,7 @@ using RotationPlan = decltype(std::declval<const R&>().template prepare<S>(std::
 /// and of its plan, all const:
 ///   rotate     (context, in, out);         out = Q in
 ///   rotate_back(context, in, out);         out = Qᵀ in
+///   around(context, rows, cols, load, direction, store);   if wanted: the whole step, see HadamardRotation
 /// Views are (rows, cols), contiguous, and do not overlap; scratch comes from context.workspace. Plans of several
 /// parameters are prepared in parallel.
 template <class R, class S>

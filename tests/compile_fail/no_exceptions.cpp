@@ -1,0 +1,3 @@
+// expect: compile without -fno-exceptions
+// flags: -fno-exceptions
+#include <meso/core/check.hpp>

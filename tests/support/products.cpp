@@ -1,4 +1,0 @@
-#include "tests/support/products.hpp"
-
-MESO_TEST_PRODUCTS(, float)
-MESO_TEST_PRODUCTS(, double)
