@@ -18,8 +18,7 @@ void attention_rows(CpuContext<Products>& context, const Normalizer& normalizer,
   check(head >= 0 && head < shape.heads, "attention_rows: head is ", head, ", expected 0 to ", shape.heads - 1);
   const Index stride = detail::tile_stride<S>(shape.time);
   const Index area = detail::query_tile_rows<Normalizer>(shape.time) * stride;
-  const auto scratch =
-      context.workspace.template take<S>(2 * area + Panels<S>::size(shape.head_size, shape.time));
+  const auto scratch = context.workspace.template take<S>(2 * area + Panels<S>::size(shape.head_size, shape.time));
   for (Index b = 0; b < shape.batch; ++b) {
     const Panels<S> keys =
         detail::pack_panels<S>(detail::head_view(k, shape, b, head / shape.group()), true, scratch.data() + 2 * area);

@@ -122,19 +122,18 @@ struct TileProducts {
   template <class S>
   void over_queries(const View<const S>& p, const Panels<S>& x, S alpha, const View<S>& out) const {
     const Index first = panel_key(Panels<S>::panel_cols), step = ProductKernel<S>::rows;
-    panel_product<S>(LeftOperand<S>::of(p, true), x, 0, Panels<S>::count(out.cols), out, alpha, true,
-                     [&](Index i, Index rows) {
-                       Index begin = 0, end = tile.rows;
-                       const auto sees = [&](Index query) {
-                         const KeyRange seen =
-                             keys_of(mask, tile.first + query, (std::min)(step, tile.rows - query), time);
-                         return seen.first < first + i + rows && seen.first + seen.count > first + i;
-                       };
-                       while (begin < end && !sees(begin)) begin += step;
-                       begin = (std::min)(begin, end);
-                       while (end > begin && !sees((end - 1) / step * step)) end = (end - 1) / step * step;
-                       return Extent{begin, end - begin, 0, out.cols};
-                     });
+    panel_product<S>(
+        LeftOperand<S>::of(p, true), x, 0, Panels<S>::count(out.cols), out, alpha, true, [&](Index i, Index rows) {
+          Index begin = 0, end = tile.rows;
+          const auto sees = [&](Index query) {
+            const KeyRange seen = keys_of(mask, tile.first + query, (std::min)(step, tile.rows - query), time);
+            return seen.first < first + i + rows && seen.first + seen.count > first + i;
+          };
+          while (begin < end && !sees(begin)) begin += step;
+          begin = (std::min)(begin, end);
+          while (end > begin && !sees((end - 1) / step * step)) end = (end - 1) / step * step;
+          return Extent{begin, end - begin, 0, out.cols};
+        });
   }
 };
 

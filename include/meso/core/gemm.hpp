@@ -71,7 +71,8 @@ void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<
   const auto each_tile = [&](auto&& product) {
     parallel_for(context, tiles.count(), [&](Index t, Index worker) {
       const Index i = tiles.row(t), j = tiles.col(t);
-      const View<S> tile = c.block(i, j, (std::min)(tiles.tile_rows, c.rows - i), (std::min)(tiles.tile_cols, c.cols - j));
+      const View<S> tile =
+          c.block(i, j, (std::min)(tiles.tile_rows, c.rows - i), (std::min)(tiles.tile_cols, c.cols - j));
       if (bias)
         for (Index r = 0; r < tile.rows; ++r) std::copy(bias + j, bias + j + tile.cols, tile.row(r));
       else if (!o.accumulate && k == 0)

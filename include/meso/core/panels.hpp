@@ -141,8 +141,8 @@ void panel_product(const LeftOperand<S>& a, const Panels<S>& b, Index panel, Ind
         Kernel::template run<2>(e.depth, left.data, offset, left.step, right, edge, Kernel::cols, alpha, false);
         for (Index r = 0; r < m; ++r)
           for (Index l = 0; l < n; ++l)
-            out[r * c.stride + l] = accumulate ? out[r * c.stride + l] + edge[r * Kernel::cols + l]
-                                               : edge[r * Kernel::cols + l];
+            out[r * c.stride + l] =
+                accumulate ? out[r * c.stride + l] + edge[r * Kernel::cols + l] : edge[r * Kernel::cols + l];
       }
     }
   }

@@ -21,8 +21,9 @@ struct StepOptions {
 /// All that an optimizer of S remembers: what a checkpoint must hold, but for the plans, which follow from the names.
 template <class S, class Plan>
 struct OptimizerState {
-  ParameterLayout layout;                  ///< of the first step
-  std::vector<Buffer<S>> moments;          ///< one buffer of layout.size() elements a moment; empty if not used
+  ParameterLayout layout;  ///< of the first step
+  /// One buffer of layout.size() elements a moment, empty if not used. A rotation may order a parameter's its own way.
+  std::vector<Buffer<S>> moments;
   std::vector<Index> steps;                ///< of each parameter: how often it was updated
   std::vector<std::optional<Plan>> plans;  ///< of each parameter that was ever updated
 };
@@ -151,7 +152,7 @@ class Optimizer {
  private:
   static constexpr bool rotated = !std::is_same_v<RotationPolicy, NoRotation>;
   /// Elements that the rule sees at once: gradient, direction, two moments and values fit into the L1 cache.
-  static constexpr Index run_size = 512;
+  static constexpr Index run_size = 1024;
 
   template <class S>
   struct Scalars {
@@ -223,29 +224,19 @@ class Optimizer {
     (std::make_index_sequence<static_cast<std::size_t>(Rule::moments)>{});
   }
 
-  /// `count` values: an Eigen array of fixed size for a std::integral_constant.
-  template <class T, class Count>
-  static auto values_at(T* data, Count count) {
-    using S = std::remove_const_t<T>;
-    if constexpr (std::is_same_v<Count, Index>)
-      return array(data, count);
-    else
-      return Eigen::Map<std::conditional_t<std::is_const_v<T>, const Eigen::Array<S, int{Count::value}, 1>,
-                                           Eigen::Array<S, int{Count::value}, 1>>>(data);
-  }
-  template <class S, class Count>
-  static void scaled_gradient(const Scalars<S>& k, const S* theta, const S* g, S* out, Count count) {
+  template <class S>
+  static void scaled_gradient(const Scalars<S>& k, const S* theta, const S* g, S* out, Index count) {
     if (k.coupled_decay == S(0))
-      values_at(out, count) = k.gradient_scale * values_at(g, count);
+      array(out, count) = k.gradient_scale * array(g, count);
     else
-      values_at(out, count) = k.gradient_scale * values_at(g, count) + k.coupled_decay * values_at(theta, count);
+      array(out, count) = k.gradient_scale * array(g, count) + k.coupled_decay * array(theta, count);
   }
-  template <class S, class Count>
-  static void apply(const Scalars<S>& k, S* theta, const S* u, Count count) {
+  template <class S>
+  static void apply(const Scalars<S>& k, S* theta, const S* u, Index count) {
     if (k.keep == S(1))
-      values_at(theta, count) -= k.rate * values_at(u, count);
+      array(theta, count) -= k.rate * array(u, count);
     else
-      values_at(theta, count) = k.keep * values_at(theta, count) - k.rate * values_at(u, count);
+      array(theta, count) = k.keep * array(theta, count) - k.rate * array(u, count);
   }
 
   /// One pass over memory: every run goes from gradient to values while it is in the L1 cache.
@@ -280,37 +271,37 @@ class Optimizer {
     State<S>& now = state<S>();
     const auto& plan = *now.plans[static_cast<std::size_t>(i)];
     const Scalars<S> k = scalars<S>(info, options);
-    const auto load = [&](Index offset, auto count, S* x) {
+    const auto load = [&](Index offset, Index count, S* x) {
       scaled_gradient<S>(k, theta + info.offset + offset, gradient + info.offset + offset, x, count);
     };
     const auto in_runs = [&](Index offset, Index count, const S* g, S* u) {
       for (Index j = 0; j < count; j += run_size)
         direction<S>(now, i, info.offset + offset + j, std::min<Index>(run_size, count - j), g + j, u + j);
     };
-    const auto store = [&](Index offset, auto count, const S* x) {
+    const auto store = [&](Index offset, Index count, const S* x) {
       apply<S>(k, theta + info.offset + offset, x, count);
     };
     if constexpr (requires { plan.around(context, info.rows, info.cols, load, in_runs, store); }) {
       plan.around(context, info.rows, info.cols, load, in_runs, store);
     } else {
-    const auto scratch_a = context.workspace.template take<S>(info.size());
-    const auto scratch_b = context.workspace.template take<S>(info.size());
-    S *const a = scratch_a.data(), *const b = scratch_b.data();
-    const auto tiles = [&](auto&& f) {
-      const Index size = detail::element_tile_size;
-      parallel_for(context, (info.size() + size - 1) / size,
-                   [&](Index t, Index) { f(t * size, std::min<Index>(size, info.size() - t * size)); });
-    };
-    View<const S> g = parameter_view(gradient, info);
-    if (!k.plain_gradient()) {
-      tiles([&](Index first, Index count) { load(first, count, a + first); });
-      g = scratch_a.view(info.rows, info.cols);
-    }
-    plan.rotate(context, g, scratch_b.view(info.rows, info.cols));
-    tiles([&](Index first, Index count) { in_runs(first, count, b + first, a + first); });
-    plan.rotate_back(context, View<const S>(scratch_a.view(info.rows, info.cols)),
-                     scratch_b.view(info.rows, info.cols));
-    tiles([&](Index first, Index count) { store(first, count, b + first); });
+      const auto scratch_a = context.workspace.template take<S>(info.size());
+      const auto scratch_b = context.workspace.template take<S>(info.size());
+      S *const a = scratch_a.data(), *const b = scratch_b.data();
+      const auto tiles = [&](auto&& f) {
+        const Index size = detail::element_tile_size;
+        parallel_for(context, (info.size() + size - 1) / size,
+                     [&](Index t, Index) { f(t * size, std::min<Index>(size, info.size() - t * size)); });
+      };
+      View<const S> g = parameter_view(gradient, info);
+      if (!k.plain_gradient()) {
+        tiles([&](Index first, Index count) { load(first, count, a + first); });
+        g = scratch_a.view(info.rows, info.cols);
+      }
+      plan.rotate(context, g, scratch_b.view(info.rows, info.cols));
+      tiles([&](Index first, Index count) { in_runs(first, count, b + first, a + first); });
+      plan.rotate_back(context, View<const S>(scratch_a.view(info.rows, info.cols)),
+                       scratch_b.view(info.rows, info.cols));
+      tiles([&](Index first, Index count) { store(first, count, b + first); });
     }
   }
 

@@ -9,7 +9,6 @@
 #include <meso/core/transpose.hpp>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 namespace meso {
@@ -120,52 +119,53 @@ struct HadamardRotation {
       both_axes(context, in, out, [](const auto& axis, S* x) { axis.backward(x); });
     }
 
-    /// One whole step of an optimizer around the rotation, three passes over memory instead of nine:
-    ///   load(offset, count, x): x = the gradient;  direction(offset, count, g, u): u from Q times the gradient;
-    ///   store(offset, count, x): x = Qᵀ u is done.  `offset` counts elements of the parameter; `count` is an Index or a
-    ///   std::integral_constant.
+    /// One whole step of an optimizer around the rotation, in three passes over contiguous memory:
+    ///   load(offset, count, x):          x = elements [offset, offset + count) of the gradient
+    ///   direction(offset, count, g, u):  u from g = Q times the gradient; offset counts in the order of the bundles,
+    ///                                    16 columns of float or 8 of double, one bundle after the other
+    ///   store(offset, count, x):         x = elements [offset, offset + count) of Qᵀ u
     template <class Products, class Load, class Direction, class Store>
     void around(CpuContext<Products>& context, Index rows, Index cols, Load&& load, Direction&& direction,
                 Store&& store) const {
-      const auto memory = context.workspace.template take<S>(rows == 1 ? 0 : rows * cols);
-      const View<S> middle = memory.view(rows, cols);
-      const Index area = (std::max)(rows, cols) * lanes + 2 * lanes * cols;
+      const Index bundles = (cols + lanes - 1) / lanes;
+      const auto middle = context.workspace.template take<S>(bundles * rows * lanes);
+      const Index area = lanes * (std::max)(2 * rows, bundles * lanes + cols);
       const auto scratch = context.workspace.template take<S>(workers(context) * area);
-      const auto column_bundles = [&](auto&& f) {
-        if (rows == 1) return;
-        parallel_for(context, (cols + lanes - 1) / lanes, [&](Index t, Index worker) {
-          const Index first = t * lanes, count = std::min<Index>(lanes, cols - first);
-          S* const x = scratch.data() + worker * area;
-          count == lanes ? f(first, std::integral_constant<Index, lanes>{}, x) : f(first, count, x);
+      // A row bundle: `lanes` rows, as they lie in memory and transposed; f fills the one from the other.
+      const auto row_bundles = [&](auto&& f) {
+        parallel_for(context, (rows + lanes - 1) / lanes, [&](Index t, Index worker) {
+          S* const transposed = scratch.data() + worker * area;
+          f(t * lanes, std::min<Index>(lanes, rows - t * lanes), transposed, transposed + bundles * lanes * lanes);
         });
       };
-      column_bundles([&](Index first, auto count, S* x) {
-        if (count < lanes) std::fill(x, x + rows * lanes, S(0));
-        for (Index i = 0; i < rows; ++i) load(i * cols + first, count, x + i * lanes);
-        rows_.forward(x);
-        for (Index i = 0; i < rows; ++i) std::copy(x + i * lanes, x + i * lanes + count, middle.row(i) + first);
-      });
-      parallel_for(context, (rows + lanes - 1) / lanes, [&](Index t, Index worker) {
-        const Index first = t * lanes, count = std::min<Index>(lanes, rows - first);
-        S *const x = scratch.data() + worker * area, *const g = x + (std::max)(rows, cols) * lanes,
-                 *const u = g + lanes * cols;
-        if (rows == 1) load(Index{0}, cols, g);
-        if (count < lanes) std::fill(x, x + cols * lanes, S(0));
-        detail::transpose_copy<S>(rows == 1 ? g : middle.row(first), cols, count, cols, x, lanes);
+      const auto block = [&](Index bundle, Index row) { return middle.data() + (bundle * rows + row) * lanes; };
+      row_bundles([&](Index first, Index count, S* x, S* in_rows) {
+        load(first * cols, count * cols, in_rows);
+        if (count < lanes || cols % lanes != 0) std::fill(x, x + bundles * lanes * lanes, S(0));
+        detail::transpose_copy<S>(in_rows, cols, count, cols, x, lanes);
         cols_.forward(x);
-        detail::transpose_copy<S>(x, lanes, cols, count, g, cols);
-        direction(first * cols, count * cols, g, u);
-        detail::transpose_copy<S>(u, cols, count, cols, x, lanes);
-        cols_.backward(x);
-        detail::transpose_copy<S>(x, lanes, cols, count, rows == 1 ? g : middle.row(first), cols);
-        if (rows == 1) store(Index{0}, cols, g);
+        for (Index b = 0; b < bundles; ++b)
+          detail::transpose_copy<S>(x + b * lanes * lanes, lanes, lanes, count, block(b, first), lanes);
       });
-      column_bundles([&](Index first, auto count, S* x) {
-        if (count < lanes) std::fill(x, x + rows * lanes, S(0));
-        for (Index i = 0; i < rows; ++i)
-          std::copy(middle.row(i) + first, middle.row(i) + first + count, x + i * lanes);
-        rows_.backward(x);
-        for (Index i = 0; i < rows; ++i) store(i * cols + first, count, x + i * lanes);
+      parallel_for(context, bundles, [&](Index b, Index worker) {
+        S *const x = block(b, 0), *g = x, *u = scratch.data() + worker * area;
+        const Index count = std::min<Index>(lanes, cols - b * lanes);
+        if (rows > 1) rows_.forward(x);
+        if (count < lanes) {
+          g = u + rows * lanes;
+          for (Index i = 0; i < rows; ++i) std::copy(x + i * lanes, x + i * lanes + count, g + i * count);
+        }
+        direction(b * lanes * rows, rows * count, g, u);
+        for (Index i = 0; i < rows; ++i) std::copy(u + i * count, u + i * count + count, x + i * lanes);
+        if (rows > 1) rows_.backward(x);
+      });
+      row_bundles([&](Index first, Index count, S* x, S* in_rows) {
+        if (count < lanes) std::fill(x, x + bundles * lanes * lanes, S(0));
+        for (Index b = 0; b < bundles; ++b)
+          detail::transpose_copy<S>(block(b, first), lanes, count, lanes, x + b * lanes * lanes, lanes);
+        cols_.backward(x);
+        detail::transpose_copy<S>(x, lanes, cols, count, in_rows, cols);
+        store(first * cols, count * cols, in_rows);
       });
     }
 
