@@ -1,20 +1,16 @@
 #!/usr/bin/env bash
-# Builds the benchmarks in Release and runs them: bash bench/run.sh [FILTER [ARGUMENT OF GOOGLE BENCHMARK...]]
-# FILTER is a part of an executable's name, as in `attention`.
+# Builds the benchmarks in Release and runs them beside PyTorch and OpenBLAS, where these are there.
+#   bash bench/run.sh [FILTER] [--quick] [--rounds N]     --help says more
+# MESO_PYTHON lists the interpreters to look for PyTorch in, separated by colons; default: python3.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 source cmake/packages.sh
-meso_packages g++ cmake ninja-build ccache libeigen3-dev libbenchmark-dev
+meso_packages g++ cmake ninja-build ccache libeigen3-dev libbenchmark-dev libopenblas-dev libopenblas0-openmp \
+  gnuplot-nox python3
 
-export OMP_WAIT_POLICY=passive # threads that spin slow each other down on a busy machine
-cmake --preset release -D MESO_BUILD_TESTS=OFF -D MESO_BUILD_EXAMPLES=OFF
-cmake --build build/release --target meso_bench
-
-filter=${1:-}
-for bench in build/release/bench/*"$filter"*_bench*; do
-  if [[ -f $bench && -x $bench ]]; then
-    echo "=== ${bench##*/}"
-    "$bench" "${@:2}"
-  fi
-done
+if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
+  cmake --preset release -D MESO_BUILD_TESTS=OFF -D MESO_BUILD_EXAMPLES=OFF
+  cmake --build build/release --target meso_bench
+fi
+python3 -B bench/compare.py "$@"

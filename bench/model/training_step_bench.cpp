@@ -1,49 +1,63 @@
-#include <benchmark/benchmark.h>
-#include <meso/model.hpp>
+// One whole training step: forward, backward, clipping and optimizer, float.
 #include <meso/optim.hpp>
+
+#include "workload.hpp"
 
 using namespace meso;
 
-// One whole training step, forward, backward, clipping and optimizer, float:
-// 6 layers, 6 heads, width 384, vocabulary 256, 256 tokens, 8 sequences (10.8 M parameters); the argument is threads.
-template <class Architecture, class Optimizer>
-static void training_step(benchmark::State& state) {
-  constexpr Index time = 256, sequences = 8;
-  Transformer<float, Architecture> model({.vocabulary = 256, .width = 384, .layers = 6, .heads = 6, .context = time});
-  std::vector<Token> tokens(static_cast<std::size_t>(time * sequences)), targets = tokens;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<Token>(Random{1, 0}.below(i, 256));
-    targets[i] = static_cast<Token>(Random{1, 1}.below(i, 256));
-  }
-  CpuContext<> context(static_cast<int>(state.range(0)));
-  TransformerCache<float> cache;
-  auto gradients = model.gradients();
-  Optimizer optimizer({.learning_rate = 1e-4});
-  double loss = 0;
-  const auto step = [&] {
-    model.forward(context, tokens, time, cache);
-    loss = model.backward(context, targets, cache, gradients).mean();
-    optimizer.step(context, model.parameters(), gradients,
-                   {.gradient_scale = clip_scale(global_norm(context, gradients), 1.0)});
+template <class Optimizer, class Architecture>
+static auto training_step(const TransformerConfig<Architecture>& config, Index sequences) {
+  return [=]<class Products>(benchmark::State& state, CpuContext<Products>& context) {
+    Transformer<float, Architecture> model(config);
+    const Index count = sequences * config.context;
+    const std::vector<Token> tokens = bench::random_tokens(count, 0), targets = bench::random_tokens(count, 1);
+    TransformerCache<float> cache;
+    auto gradients = model.gradients();
+    Optimizer optimizer({.learning_rate = 1e-4});
+    bench::measure(state, {.flops = bench::step_flops(model, sequences), .tokens = static_cast<double>(count)}, [&] {
+      model.forward(context, tokens, config.context, cache);
+      const LossSum loss = model.backward(context, targets, cache, gradients);
+      optimizer.step(context, model.parameters(), gradients,
+                     {.gradient_scale = clip_scale(global_norm(context, gradients), 1.0)});
+      return loss.sum;
+    });
   };
-  step();  // plans every buffer and draws the rotations
-  for (auto _ : state) {
-    step();
-    benchmark::DoNotOptimize(loss);
-  }
-  state.counters["tokens/s"] = benchmark::Counter(
-      static_cast<double>(time * sequences) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
-BENCHMARK(training_step<Gpt2, Adam>)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(training_step<Gpt2Softmax1, Adam>)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(training_step<Gpt2Softmax1, OrthoAdam<HadamardRotation>>)
-    ->Arg(2)
-    ->UseRealTime()
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK(training_step<Gpt2Softmax1, OrthoAdam<KroneckerRotation>>)
-    ->Arg(2)
-    ->UseRealTime()
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK(training_step<Llama, Adam>)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
-BENCHMARK_MAIN();
+static void add_curves() {
+  const auto add = [](const std::string& name, const TransformerConfig<Gpt2>& config, Index sequences) {
+    bench::add("model/curve/" + name, 2, training_step<Adam>(config, sequences));
+  };
+  const auto base = bench::step_config<Gpt2>();
+  for (const Index time : {64, 128, 512, 1024}) {
+    auto config = base;
+    config.context = time;
+    add("time=" + std::to_string(time), config, bench::tokens / time);
+  }
+  for (const Index layers : {2, 4, 12}) {
+    auto config = base;
+    config.layers = layers;
+    add("layers=" + std::to_string(layers), config, bench::batch);
+  }
+  for (const Index width : {128, 256, 512}) {
+    auto config = base;
+    config.width = width;
+    config.heads = width / bench::head_size;
+    add("width=" + std::to_string(width), config, bench::batch);
+  }
+  for (const Index batch : {1, 2, 4, 16}) add("batch=" + std::to_string(batch), base, batch);
+}
+
+int main(int argc, char** argv) {
+  const auto gpt2 = bench::step_config<Gpt2>();
+  const auto softmax1 = bench::step_config<Gpt2Softmax1>();
+  bench::add_backends("model/step/gpt2/adam", training_step<Adam>(gpt2, bench::batch));
+  bench::add("model/step/gpt2_softmax1/adam", 2, training_step<Adam>(softmax1, bench::batch));
+  bench::add("model/step/gpt2_softmax1/ortho_adam_hadamard", 2,
+             training_step<OrthoAdam<HadamardRotation>>(softmax1, bench::batch));
+  bench::add("model/step/gpt2_softmax1/ortho_adam_kronecker", 2,
+             training_step<OrthoAdam<KroneckerRotation>>(softmax1, bench::batch));
+  bench::add("model/step/llama/adam", 2, training_step<Adam>(bench::step_config<Llama>(), bench::batch));
+  add_curves();
+  return bench::run(argc, argv);
+}
