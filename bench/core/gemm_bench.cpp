@@ -1,7 +1,7 @@
 // Every product of the training step: y = x wᵀ, dx = dy w, dw = dyᵀ x.
 #include "../support.hpp"
 
-#ifdef MESO_BENCH_BLAS
+#ifdef MESO_WITH_OPENBLAS
 #include <cblas.h>
 extern "C" void openblas_set_num_threads(int);
 #endif
@@ -51,7 +51,7 @@ static void multiply(benchmark::State& state, CpuContext<Products>& context, con
   });
 }
 
-#ifdef MESO_BENCH_BLAS
+#ifdef MESO_WITH_OPENBLAS
 /// OpenBLAS with threads of its own.
 static void multiply_openblas(benchmark::State& state, int threads, const Product& product, const Layer& layer) {
   Operands o(product, layer);
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
       const std::string name = std::string("core/gemm/") + layer.name + "/" + product.name;
       bench::add_backends(name,
                           [=](benchmark::State& state, auto& context) { multiply(state, context, product, layer); });
-#ifdef MESO_BENCH_BLAS
+#ifdef MESO_WITH_OPENBLAS
       const auto openblas = [=](benchmark::State& state, CpuContext<>& context) {
         multiply_openblas(state, context.threads, product, layer);
       };

@@ -253,6 +253,20 @@ BOOST_AUTO_TEST_CASE(same_bits_for_any_threads) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(scratch_grows_with_time_not_with_its_square) {
+  const auto scratch = [](Index time) {
+    const RowMajorMatrix<float> x = gaussian<float>(time, 8, 1);
+    RowMajorMatrix<float> o(time, 8), dq(time, 8), dk(time, 8), dv(time, 8);
+    CpuContext<> context(2);
+    const AttentionShape shape{1, time, 1, 1, 8, time};
+    attention_forward(context, Softmax1{}, Causal{}, shape, nullptr, cview(x), cview(x), cview(x), view(o));
+    attention_backward(context, Softmax1{}, Causal{}, shape, nullptr, cview(x), cview(x), cview(x), cview(x), view(dq),
+                       view(dk), view(dv), nullptr, Accumulate::no);
+    return static_cast<double>(context.workspace.bytes());
+  };
+  BOOST_TEST(scratch(2048) < 2.1 * scratch(1024));
+}
+
 BOOST_AUTO_TEST_CASE(rotary_positions) {
   const Rotary rotary;
   Buffer<double> row(6), x(6);

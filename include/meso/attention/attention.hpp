@@ -51,7 +51,7 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
         detail::tile_weights<Normalizer, Mask, S>(
             normalizer, products, shape, h, detail::head_parameters<Normalizer, S>(theta, h),
             detail::head_view(q, shape, b, h).row_range(tile.first, tile.rows), keys, z, p);
-        products.template over_keys<S>(p, values, S(1), false,
+        products.template over_keys<S>(p, values, S(1),
                                        detail::head_view(o, shape, b, h).row_range(tile.first, tile.rows));
       }
     }
@@ -144,7 +144,7 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
           });
         }
         // z = q kᵀ/√d: dq = dz k/√d, dk = dzᵀ q/√d
-        products.template over_keys<S>(dz, keys, scale, false, queries(dq));
+        products.template over_keys<S>(dz, keys, scale, queries(dq));
         products.template over_queries<S>(dz, detail::pack_panels<S>(queries(q), false, q_memory), scale,
                                           dk_all.row_range(first, cols));
       }

@@ -109,11 +109,11 @@ struct TileProducts {
   }
   /// out = alpha·p y; y (time, d) in panels.
   template <class S>
-  void over_keys(const View<const S>& p, const Panels<S>& y, S alpha, bool accumulate, const View<S>& out) const {
+  void over_keys(const View<const S>& p, const Panels<S>& y, S alpha, const View<S>& out) const {
     const Index first = panel_key(Panels<S>::panel_cols);
     LeftOperand<S> left = LeftOperand<S>::of(p, false);
     left.data -= first;
-    panel_product<S>(left, y, 0, Panels<S>::count(out.cols), out, alpha, accumulate, [&](Index i, Index rows) {
+    panel_product<S>(left, y, 0, Panels<S>::count(out.cols), out, alpha, false, [&](Index i, Index rows) {
       const KeyRange seen = keys_of(mask, tile.first + i, rows, time);
       return Extent{seen.first, seen.count, 0, out.cols};
     });

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks that bench/run.sh built and their peers in turn, case by case and round by round.
+
+Peers: OpenBLAS where the benchmarks were built with it, and PyTorch in every interpreter of MESO_PYTHON (a list
+separated by colons; default: python3) that can import it. Prints each figure as `name: ours, peer, ratio, share of
+peak`, medians over the rounds with the smallest and the largest in parentheses; a ratio above 1 means that ours is
+faster. Writes build/bench/results.csv, table.md and performance.svg; a whole run also writes the tables and the plot of
+docs/performance.md.
+"""
+import argparse
+import collections
+import ctypes
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import report
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/release/bench"
+OUT = ROOT / "build/bench"
+CURVE_ROUNDS = 2
+
+
+def openblas_core():
+    """The kernels to ask OpenBLAS for where it does not know the processor and falls back to those of 2004."""
+    try:
+        library = ctypes.CDLL("libopenblas.so.0")
+    except OSError:
+        return None
+    library.openblas_get_corename.restype = ctypes.c_char_p
+    if library.openblas_get_corename().decode() != "Prescott":
+        return None
+    flags = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)[1].split())
+    return "SkylakeX" if "avx512dq" in flags else "Haswell" if "avx2" in flags else None
+
+
+def environment():
+    """Of the peers: OpenBLAS with OpenMP where Debian has it."""
+    env = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    folders = glob.glob("/usr/lib/*/openblas-openmp")
+    env["LD_LIBRARY_PATH"] = ":".join(folders + [p for p in [env.get("LD_LIBRARY_PATH")] if p])
+    if "OPENBLAS_CORETYPE" not in env and (core := openblas_core()):
+        env["OPENBLAS_CORETYPE"] = core
+    return env
+
+
+class Ours:
+    """The C++ benchmarks. A case is a name up to its threads; what follows is a backend."""
+
+    labels = {None: "ours", "eigen": "ours, Eigen", "blas": "ours, BLAS", "openblas": "OpenBLAS"}
+
+    def __init__(self, env, min_time):
+        self.env = {**env, "OMP_WAIT_POLICY": "passive"}
+        del self.env["LD_LIBRARY_PATH"]
+        self.min_time = min_time
+        self.cases = collections.defaultdict(dict)  # name: {label: (executable, full name)}
+        for executable in sorted(BUILD.glob("*_bench")):
+            for full in self.output(executable, "--benchmark_list_tests").split():
+                bare = re.sub(r"/real_time|/iterations:\d+", "", full)
+                name, backend = re.match(r"(.*/threads=\d+)(?:/(\w+))?$", bare).groups()
+                self.cases[name][self.labels[backend]] = executable, full
+
+    def output(self, executable, *arguments):
+        command = [executable, *arguments]
+        return subprocess.check_output(command, env=self.env, stderr=subprocess.DEVNULL, text=True)
+
+    def run(self, name, label):
+        executable, full = self.cases[name][label]
+        output = self.output(
+            executable,
+            f"--benchmark_filter=^{re.escape(full)}$",
+            f"--benchmark_min_time={self.min_time}",
+            "--benchmark_format=json",
+        )
+        result = json.loads(output)["benchmarks"][0]
+        return {
+            "seconds": result["real_time"] * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[result["time_unit"]],
+            **{key: result[key] for key in ("FLOP/s", "B/s", "tokens/s", "workspace MB") if key in result},
+        }
+
+
+class PyTorch:
+    """A process that answers names with seconds; RuntimeError where there is no PyTorch."""
+
+    def __init__(self, python, env, min_time, *options):
+        command = [python, ROOT / "bench/peers/pytorch_bench.py", f"--min-time={min_time}", *options]
+        try:
+            self.process = subprocess.Popen(
+                command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        except OSError as error:
+            raise RuntimeError(f"PyTorch of {python}: {error.strerror}")
+        first = self.process.stdout.readline()
+        if not first:
+            raise RuntimeError(f"PyTorch of {python}: there is none")
+        self.label = f"PyTorch {json.loads(first)['version']}" + (" compiled" if options else "")
+
+    def run(self, name):
+        if self.process.poll() is not None:
+            return None
+        try:
+            print(name, file=self.process.stdin, flush=True)
+            seconds = json.loads(self.process.stdout.readline() or "{}").get(name)
+        except BrokenPipeError:
+            return None
+        return seconds and {"seconds": seconds}
+
+
+def start_peers(env, min_time):
+    peers = []
+    for python in os.environ.get("MESO_PYTHON", "python3").split(":"):
+        try:
+            setting, peer = fastest_setting(python, env, min_time)
+        except RuntimeError as error:
+            print(f"not run: {error}")
+            continue
+        peers.append(peer)
+        if not peer.label.startswith("PyTorch 1."):
+            peers.append(PyTorch(python, setting, min_time, "--compile"))
+    return peers
+
+
+def fastest_setting(python, env, min_time):
+    """(environment, process) in which the training step is faster: OpenMP's default, or threads that sleep while they
+    wait, which wins on a busy machine."""
+    found = []
+    for policy in ({}, {"OMP_WAIT_POLICY": "passive"}):
+        setting = {**env, **policy}
+        peer = PyTorch(python, setting, min_time)
+        seconds = (peer.run(report.STEP) or {}).get("seconds", float("inf"))
+        print(f"{peer.label}, OMP_WAIT_POLICY {policy.get('OMP_WAIT_POLICY', 'unset')}: {seconds:.3g} s a step")
+        found.append((seconds, len(found), setting, peer))
+    found.sort()
+    found[1][3].process.kill()
+    return found[0][2:]
+
+
+def wanted(name, options):
+    """Two threads everywhere, one where a figure needs it; the ceilings always, as every share needs them."""
+    if name.startswith(report.CEILINGS):
+        return True
+    if options.quick and name.startswith("model/curve"):
+        return False
+    return options.filter in name and (name.endswith("threads=2") or name.startswith("model/step"))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="bench/run.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("filter", nargs="?", default="", help="only cases whose name contains it, as in gemm/qkv")
+    parser.add_argument("--quick", action="store_true", help="one short round without the curves")
+    parser.add_argument("--rounds", type=int, help="default: 5")
+    options = parser.parse_args()
+    rounds = options.rounds or (1 if options.quick else 5)
+    min_time = 0.05 if options.quick else 0.2
+
+    env = environment()
+    ours = Ours(env, min_time)
+    names = sorted((n for n in ours.cases if wanted(n, options)), key=lambda n: not n.startswith(report.CEILINGS))
+    peers = start_peers(env, min_time)
+
+    samples = []
+    for round_number in range(rounds):
+        print(f"round {round_number + 1} of {rounds}, load average {os.getloadavg()[0]:.2f}", flush=True)
+        for name in names:
+            if name.startswith("model/curve") and round_number >= CURVE_ROUNDS:
+                continue
+            runs = [(label, lambda label=label: ours.run(name, label)) for label in ours.cases[name]]
+            if name.endswith("threads=2"):
+                runs += [(peer.label, lambda peer=peer: peer.run(name)) for peer in peers]
+            for label, run in runs:
+                try:
+                    result = run()
+                except subprocess.CalledProcessError as error:
+                    print(f"not run: {name}, {label}: {error}", file=sys.stderr)
+                    continue
+                if result:
+                    load = os.getloadavg()[0]
+                    samples.append({"round": round_number, "name": name, "runner": label, "load": load, **result})
+
+    whole = not options.filter and not options.quick
+    results = report.Results(samples)
+    OUT.mkdir(parents=True, exist_ok=True)
+    report.write_csv(samples, OUT / "results.csv")
+    figures = [f for f in report.figures(results) if whole or f[1] != report.NOT_RUN]
+    for line in report.lines(results, figures):
+        print(line)
+    table = report.tables(results, figures, report.machine(BUILD.parent, env), rounds)
+    (OUT / "table.md").write_text(table)
+    plotted = report.plot(results, OUT / "performance.svg")
+    print("plot: " + (str(OUT / "performance.svg") if plotted else "not run"))
+    if whole:
+        report.put_between_markers(ROOT / "docs/performance.md", table)
+        if plotted:
+            (ROOT / "docs/plots/performance.svg").write_bytes((OUT / "performance.svg").read_bytes())
+
+
+if __name__ == "__main__":
+    main()

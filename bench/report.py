@@ -1,0 +1,354 @@
+"""Figures, tables, CSV and plot of the samples that compare.py took."""
+import csv
+import json
+import os
+import re
+import shlex
+import subprocess
+import time
+from pathlib import Path
+from statistics import median
+
+CEILINGS = ("core/fma_peak", "core/adam_pass", "core/copy", "core/memcpy")
+STEP = "model/step/gpt2/adam/threads=2"
+AXES = {"time": "sequence length", "layers": "layers", "width": "width", "batch": "sequences"}
+OURS = "ours"
+RATES = ("FLOP/s", "B/s")
+NOT_RUN = "not run"
+
+
+class Results:
+    def __init__(self, samples):
+        self.samples = samples
+        self.by_case = {}  # {name: {runner: {round: sample}}}
+        for s in samples:
+            self.by_case.setdefault(s["name"], {}).setdefault(s["runner"], {})[s["round"]] = s
+
+    def values(self, name, runner=OURS, key="seconds"):
+        return [s[key] for s in self.by_case.get(name, {}).get(runner, {}).values() if key in s]
+
+    def median(self, name, runner=OURS, key="seconds"):
+        values = self.values(name, runner, key)
+        return median(values) if values else None
+
+    def runners(self, name, prefix=""):
+        return [r for r in self.by_case.get(name, {}) if r.startswith(prefix)]
+
+    def ratio(self, name, runner, to_name, to_runner):
+        """How often `name` fits into `to_name`: the median of the rounds' ratios."""
+        a = self.by_case.get(name, {}).get(runner, {})
+        b = self.by_case.get(to_name, {}).get(to_runner, {})
+        ratios = [b[r]["seconds"] / a[r]["seconds"] for r in a if r in b]
+        return median(ratios) if ratios else None
+
+    def fastest(self, name, prefix):
+        """The runner of that prefix with the smallest median."""
+        return min(self.runners(name, prefix), key=lambda r: self.median(name, r), default=None)
+
+    def share(self, name, runner=OURS):
+        """(share of the ceiling, the ceiling's name), or None."""
+        threads = name.rsplit("/", 1)[1]
+        if (rate := self.median(name, runner, "FLOP/s")) is not None:
+            ceiling, key, label = "core/fma_peak", "FLOP/s", "FMA peak"
+        elif (rate := self.median(name, runner, "B/s")) is not None:
+            key, label = "B/s", "bandwidth"
+            size = "step" if "/step/" in name else "large"
+            ceiling = "core/adam_pass" if name.startswith("optim") else f"core/copy/{size}"
+        else:
+            return None
+        peak = self.median(f"{ceiling}/{threads}", key=key)
+        return peak and (rate / peak, label)
+
+
+def seconds_text(seconds):
+    if seconds is None:
+        return NOT_RUN
+    for unit, scale in (("s", 1), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            break
+    else:
+        unit, scale = "µs", 1e6
+    return f"{seconds * scale:.3g} {unit}"
+
+
+def spread(values, text=seconds_text):
+    if not values:
+        return NOT_RUN
+    if len(values) == 1:
+        return text(values[0])
+    return f"{text(median(values))} ({text(min(values))} – {text(max(values))})"
+
+
+def percent(share):
+    return NOT_RUN if share is None else f"{100 * share:.3g} %"
+
+
+def rate_text(value, unit):
+    for prefix, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= scale:
+            return f"{value / scale:.4g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"
+
+
+def lines(results, bars):
+    """`name: ours, peer, ratio, share of peak`, a line a peer; then the figures that have a bar."""
+    for name, runners in results.by_case.items():
+        load = f"load {median(s['load'] for r in runners.values() for s in r.values()):.2f}"
+        if OURS not in runners:
+            yield f"{name}: {NOT_RUN}"
+            continue
+        rates = [rate_text(results.median(name, key=k), k) for k in RATES if results.median(name, key=k)]
+        ours = ", ".join([spread(results.values(name)), *rates])
+        share = results.share(name)
+        tail = (f", {percent(share[0])} of {share[1]}" if share and not name.startswith(CEILINGS) else "") + f", {load}"
+        peers = [r for r in runners if r != OURS]
+        for peer in peers:
+            ratio = results.ratio(name, OURS, name, peer)
+            yield f"{name}: {ours}, {peer} {spread(results.values(name, peer))}, ratio {ratio:.2f}{tail}"
+        if not peers:
+            yield f"{name}: {ours}, no peer{tail}"
+    yield ""
+    for figure in bars:
+        yield "{}: {}, {}, {}, {} (bar {}, goal {})".format(*figure)
+
+
+def figures(results):
+    """(what, ours, peer, ratio, share of peak, bar, goal) of everything that has a bar."""
+    rows = []
+
+    def tokens(runner):
+        if (seconds := results.median(STEP, runner)) is None:
+            return NOT_RUN
+        return f"{results.median(STEP, key='tokens/s') * results.median(STEP) / seconds:,.0f} tokens/s"
+
+    def share_text(name, runner=OURS):
+        share = results.share(name, runner)
+        return f"{percent(share[0])} of {share[1]}" if share else NOT_RUN
+
+    def ratio_text(*pair, digits=2):
+        ratio = results.ratio(*pair)
+        return NOT_RUN if ratio is None else f"{ratio:.{digits}f}"
+
+    for ours in [OURS, *results.runners(STEP, "ours,")]:
+        what = "Training step" + ours[len(OURS) :]
+        for version, bar, goal in (("1", "1.3", "1.7"), ("2", "1.0", "1.3")):
+            peer = results.fastest(STEP, f"PyTorch {version}.")
+            text = f"{peer} {tokens(peer)}" if peer else f"PyTorch {version}.x {NOT_RUN}"
+            ratio = ratio_text(STEP, ours, STEP, peer) if peer else NOT_RUN
+            rows.append((what, tokens(ours), text, ratio, share_text(STEP, ours), bar, goal))
+        rows.append((what + ", share of FMA peak", tokens(ours), "–", "–", share_text(STEP, ours), "60 %", "75 %"))
+
+    for length in (256, 1024):
+        name = f"attention/softmax/T={length}/threads=2"
+        rate = results.median(name, key="FLOP/s")
+        for peer in results.runners(name, "PyTorch") or [None]:
+            rows.append((
+                f"Causal attention, forward and backward, T = {length}",
+                rate_text(rate, "FLOP/s") if rate else NOT_RUN,
+                f"{peer} {seconds_text(results.median(name, peer))}" if peer else f"PyTorch {NOT_RUN}",
+                ratio_text(name, OURS, name, peer) if peer else NOT_RUN,
+                share_text(name),
+                "80 GFLOP/s or 2.5",
+                "60 % of peak",
+            ))
+
+    def against(what, name, to, bar, goal):
+        """Time of `name` in times of `to`, both ours."""
+        rows.append((
+            what,
+            seconds_text(results.median(name)),
+            seconds_text(results.median(to)),
+            ratio_text(to, OURS, name, OURS, digits=3),
+            "–",
+            bar,
+            goal,
+        ))
+
+    for where in ("attention/{}/T=256/threads=2", "attention/{}/T=1024/threads=2", "model/step/{}/adam/threads=2"):
+        plain, one = ("gpt2", "gpt2_softmax1") if "step" in where else ("softmax", "softmax1")
+        what = "whole step" if "step" in where else where.split("/")[2].replace("=", " = ")
+        against(f"softmax-1 / softmax, {what}", where.format(one), where.format(plain), "1.02", "1.00")
+
+    memory = results.median("attention/softmax/T=8192/threads=2", key="workspace MB")
+    memory_text = NOT_RUN if memory is None else f"{memory:.3g} MB"
+    rows.append(("Attention's extra memory, T = 8192", memory_text, "–", "–", "–", "200 MB", "–"))
+    rows.append((
+        "Adam, 10.8 M parameters, 28 B each",
+        seconds_text(results.median("optim/adam/threads=2")),
+        "–",
+        "–",
+        share_text("optim/adam/threads=2"),
+        "80 %",
+        "–",
+    ))
+    step = "model/step/gpt2_softmax1/{}/threads=2".format
+    for rotation, bar, goal in (("Hadamard", "1.03", "1.015"), ("Kronecker", "1.45", "–")):
+        rotated = step(f"ortho_adam_{rotation.lower()}")
+        against(f"OrthoAdam ({rotation}) / Adam, whole step", rotated, step("adam"), bar, goal)
+    cost = results.ratio(STEP, OURS, "model/statistics/threads=2", OURS)
+    rows.append((
+        "All statistics each 10th step, share of step time",
+        seconds_text(results.median("model/statistics/threads=2")),
+        f"step {seconds_text(results.median(STEP))}",
+        NOT_RUN if cost is None else percent(cost / 10),
+        "–",
+        "2 %",
+        "1 %",
+    ))
+    for what, prefix, kinds in (
+        ("LayerNorm", "norm/layer_norm", ("forward", "backward")),
+        ("RMSNorm", "norm/rms_norm", ("forward", "backward")),
+        ("GELU", "layer/gelu", ("forward", "backward")),
+        ("Cross-entropy", "layer/cross_entropy", ("forward", "forward_backward")),
+    ):
+        for kind in kinds:
+            for size in ("step", "large"):
+                name = f"{prefix}/{kind}/{size}/threads=2"
+                peer = results.fastest(name, "PyTorch")
+                rows.append((
+                    f"{what} {kind.replace('_', ' and ')}, {'of the step' if size == 'step' else '1 GB'}",
+                    seconds_text(results.median(name)),
+                    f"{peer} {seconds_text(results.median(name, peer))}" if peer else f"PyTorch {NOT_RUN}",
+                    ratio_text(name, OURS, name, peer) if peer else NOT_RUN,
+                    share_text(name),
+                    "70 %",
+                    "–",
+                ))
+    rows.append((
+        "1 → 2 threads, whole step",
+        seconds_text(results.median(STEP)),
+        seconds_text(results.median(STEP.replace("=2", "=1"))),
+        ratio_text(STEP, OURS, STEP.replace("=2", "=1"), OURS),
+        "–",
+        "1.8",
+        "1.9",
+    ))
+    return rows
+
+
+def markdown(header, rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]) + "\n"
+
+
+def curves(results):
+    """{axis: [(value, case)]}, with the training step itself where it lies on the curve."""
+    axes = {"time": [(256, STEP)], "layers": [(6, STEP)], "width": [(384, STEP)], "batch": [(8, STEP)]}
+    for name in results.by_case:
+        if match := re.match(r"model/curve/(\w+)=(\d+)/", name):
+            axes[match[1]].append((int(match[2]), name))
+    return {axis: sorted(points) for axis, points in axes.items()}
+
+
+def curve_runners(results):
+    """Those that ran on the curves: the compiled step did not."""
+    names = [name for name in results.by_case if name.startswith("model/curve")]
+    return [r for r in results.runners(STEP) if names and r in results.by_case[names[0]]]
+
+
+def tables(results, bars, machine_text, rounds):
+    names = [n for n in results.by_case if n.startswith("core/gemm")]
+    products = []
+    for name in names:
+        work = results.median(name, key="FLOP/s") * results.median(name)
+        rates = [rate_text(work / results.median(name, r), "FLOP/s") for r in results.runners(name)]
+        products.append(["/".join(name.split("/")[2:4]), *rates])
+    load = median(s["load"] for s in results.samples)
+    text = [
+        machine_text,
+        f"Medians of {rounds} round{'s' * (rounds > 1)}. Load average {load:.2f}.\n",
+        markdown(["what", "ours", "peer", "ratio", "share of peak", "bar", "goal"], bars),
+        "Ceilings, measured in the same run:\n",
+        markdown(
+            ["ceiling", "rate"],
+            [
+                [n, spread(results.values(n, key=k), lambda v, k=k: rate_text(v, k))]
+                for n in results.by_case
+                if n.startswith(CEILINGS)
+                for k in RATES
+                if results.values(n, key=k)
+            ],
+        ),
+    ]
+    if products:
+        header = ["product", *results.runners(names[0])]
+        text += ["Products of the training step, two threads:\n", markdown(header, products)]
+    runners = curve_runners(results)
+    for axis, points in curves(results).items() if runners else []:
+        rows = [
+            [
+                str(value),
+                *(spread(results.values(name, r)) for r in runners),
+                percent((results.share(name) or [None])[0]),
+            ]
+            for value, name in points
+        ]
+        text += [f"Step time against {AXES[axis]}:\n", markdown([AXES[axis], *runners, "our share of FMA peak"], rows)]
+    return "\n".join(text)
+
+
+def machine(build, env):
+    """Processor, compiler and flags, date."""
+    cpu = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    commands = json.loads((build / "compile_commands.json").read_text())
+    words = shlex.split(next(c["command"] for c in commands if c["file"].endswith("training_step_bench.cpp")))
+    compiler = next(w for w in words if re.search(r"(g|c|clang)\+\+[-\d.]*$", w))
+    version = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, text=True).stdout.split("\n")[0]
+    flags = [w for w in words if re.match(r"-(O|m|f|DNDEBUG|DEIGEN)", w)]
+    blas = f" OPENBLAS_CORETYPE={env['OPENBLAS_CORETYPE']}." if "OPENBLAS_CORETYPE" in env else ""
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {cpu[1] if cpu else 'unknown processor'}, {os.cpu_count()} cores. "
+        f"{version}, `{' '.join(flags)}`.{blas}\n"
+    )
+
+
+def write_csv(samples, path):
+    keys = ["round", "name", "runner", "seconds", "FLOP/s", "B/s", "tokens/s", "workspace MB", "load"]
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, keys, restval="")
+        writer.writeheader()
+        writer.writerows(samples)
+
+
+def put_between_markers(path, table):
+    begin, end = "<!-- bench:begin -->", "<!-- bench:end -->"
+    text = path.read_text()
+    before, rest = text.split(begin)
+    path.write_text(f"{before}{begin}\n{table}\n{end}{rest.split(end)[1]}")
+
+
+def plot(results, path):
+    """Tokens a second along the curves. False without gnuplot or without curves."""
+    runners = curve_runners(results)
+    if not runners:
+        return False
+    colors = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
+    script = [
+        "set terminal svg size 900,640 font 'sans-serif,13' background rgb 'white' noenhanced",
+        f"set output '{path}'",
+        "set multiplot layout 2,2",
+        "set border 3; set tics nomirror out; set grid; set logscale x 2; set yrange [0:*]",
+        "set key bottom left Left reverse; set ylabel 'tokens/s'; set format y '%.0f'",
+    ]
+    step_tokens = results.median(STEP, key="tokens/s") * results.median(STEP)
+    for axis, points in curves(results).items():
+        drawn = []
+        for i, runner in enumerate(runners):
+            script.append(f"$data{i} << EOD")
+            for value, name in points:
+                tokens = step_tokens * value / 8 if axis == "batch" else step_tokens
+                seconds = results.values(name, runner)
+                rates = [tokens / s for s in (median(seconds), max(seconds), min(seconds))] if seconds else []
+                script.append(" ".join(f"{x:.6g}" for x in (value, *rates)))
+            script.append("EOD")
+            color = f"lc rgb '{colors[i % len(colors)]}' lw 2"
+            drawn += [
+                f"$data{i} using 1:2 with lines {color} notitle",
+                f"$data{i} with yerrorbars {color} pt 7 ps 0.5 title '{runner}'",
+            ]
+        script += [f"set xlabel '{AXES[axis]}'", "plot " + ", ".join(drawn)]
+    script.append("unset multiplot")
+    try:
+        subprocess.run(["gnuplot"], input="\n".join(script) + "\n", text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True

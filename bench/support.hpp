@@ -1,0 +1,96 @@
+#pragma once
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <meso/core/eigen_products.hpp>
+#include <meso/core/gemm.hpp>
+#include <meso/core/random.hpp>
+#include <string>
+#include <utility>
+#ifdef MESO_WITH_OPENBLAS
+#include <meso/core/blas.hpp>
+#endif
+
+/// What the benchmarks share. A case is named module/what/…/threads=N[/backend]; bench/compare.py and
+/// bench/peers/pytorch_bench.py go by these names.
+namespace bench {
+
+using meso::Index;
+using Matrix = meso::RowMajorMatrix<float>;
+
+/// The training step that all is measured on: 10.8 M parameters, 2048 tokens.
+inline constexpr Index layers = 6, heads = 6, head_size = 64, width = 384, mlp_width = 1536, vocabulary = 256;
+inline constexpr Index context_length = 256, batch = 8, tokens = batch * context_length;
+
+/// Elements of the arrays of a pass over `arrays` of them, about 1 GB in all: beyond the caches.
+constexpr Index large_size(Index arrays) { return (Index{1} << 28) / arrays; }
+
+/// Gaussian numbers; those of the first rows repeat, so that large ones are there soon.
+inline Matrix gaussian(Index rows, Index cols, std::uint64_t stream) {
+  Matrix x(rows, cols);
+  const Index drawn = std::min<Index>(rows, 256);
+  fill_normal(meso::view(x).row_range(0, drawn), meso::Random{1, stream});
+  for (Index i = drawn; i < rows; ++i) x.row(i) = x.row(i % drawn);
+  return x;
+}
+
+/// What one call does; rates come of it. 0: not told.
+struct Work {
+  double flops = 0;
+  double bytes = 0;
+  double tokens = 0;
+};
+
+/// Times `f`, which returns something of its result, to be used. The first call, which plans buffers, does not count.
+template <class F>
+void measure(benchmark::State& state, const Work& work, F&& f) {
+  benchmark::DoNotOptimize(f());
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(f());
+    benchmark::ClobberMemory();
+  }
+  const auto rate = [&](const char* name, double amount) {
+    if (amount > 0) state.counters[name] = {amount, benchmark::Counter::kIsIterationInvariantRate};
+  };
+  rate("FLOP/s", work.flops);
+  rate("B/s", work.bytes);
+  rate("tokens/s", work.tokens);
+}
+
+/// Registers `run(state, context)` as name/threads=N[/backend].
+template <class Context = meso::CpuContext<>, class F>
+benchmark::internal::Benchmark* add(const std::string& name, int threads, F run, const std::string& backend = "") {
+  return benchmark::RegisterBenchmark((name + "/threads=" + std::to_string(threads) + backend).c_str(),
+                                      [=](benchmark::State& state) {
+                                        Context context(threads);
+                                        run(state, context);
+                                      })
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
+/// On 1 and 2 threads.
+template <class Context = meso::CpuContext<>, class F>
+void add(const std::string& name, F run, const std::string& backend = "") {
+  for (const int threads : {1, 2}) add<Context>(name, threads, run, backend);
+}
+
+/// The same with every backend of the products.
+template <class F>
+void add_backends(const std::string& name, F run) {
+  add(name, run);
+  add<meso::CpuContext<meso::EigenProducts>>(name, run, "/eigen");
+#ifdef MESO_WITH_OPENBLAS
+  add<meso::CpuContext<meso::Blas>>(name, run, "/blas");
+#endif
+}
+
+inline int run(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
+
+}  // namespace bench
