@@ -44,12 +44,13 @@ struct ProductTiles {
   Index col(Index tile) const { return tile % across() * tile_cols; }
 };
 
+}  // namespace detail
+
+/// An epilogue of gemm that does nothing.
 struct NoEpilogue {
   template <class S>
   void operator()(const View<S>&, Index, Index) const {}
 };
-
-}  // namespace detail
 
 /// Matrix product c = alpha·op(a)·op(b), or c += … ; op is the identity or the transpose.
 /// Shapes: op(a) (m, k), op(b) (k, n), c (m, n); c must not overlap a or b.
@@ -61,9 +62,9 @@ struct NoEpilogue {
 /// one call of serial_gemm(B, a, b, c, options) a tile, while an object of type B::Scope lives.
 /// Error: |c − exact| ≤ |alpha|·(k + 2)·u·|a||b| element-wise (k + 3 with a bias).
 /// Throws: std::invalid_argument when the shapes do not fit.
-template <class Products, class S, class Epilogue = detail::NoEpilogue>
+template <class Products, class S, class Epilogue = NoEpilogue>
 void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<S>& b, const View<S>& c,
-          const GemmOptions& o = {}, const S* bias = nullptr, Epilogue&& epilogue = {}) {
+          const GemmOptions& o = {}, const S* bias = nullptr, const Epilogue& epilogue = {}) {
   detail::check_gemm(a.rows, a.cols, b.rows, b.cols, c.rows, c.cols, o);
   if (c.rows == 0 || c.cols == 0) return;
   const Index k = o.transpose_a ? a.rows : a.cols;

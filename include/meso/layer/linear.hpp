@@ -5,12 +5,13 @@
 
 namespace meso {
 
-/// y = x wᵀ + bias. Shapes: x (tokens, in), w (out, in), bias null or out values, y (tokens, out).
+/// y = x wᵀ + bias; `epilogue` sees the finished tiles of y, as in gemm.
+/// Shapes: x (tokens, in), w (out, in), bias null or out values, y (tokens, out).
 /// Error: ≤ (in + 3)·u·(|x||w|ᵀ + |bias|). Throws: std::invalid_argument on a shape mismatch.
-template <class Products, class S>
+template <class Products, class S, class Epilogue = NoEpilogue>
 void linear_forward(CpuContext<Products>& context, const ConstView<S>& x, const ConstView<S>& w,
-                    const std::type_identity_t<S>* bias, const View<S>& y) {
-  gemm<Products, S>(context, x, w, y, {.transpose_b = true}, bias);
+                    const std::type_identity_t<S>* bias, const View<S>& y, const Epilogue& epilogue = {}) {
+  gemm<Products, S>(context, x, w, y, {.transpose_b = true}, bias, epilogue);
 }
 
 /// sum[j] = or += Σ_i x(i, j), per fixed row tile, the tiles in order: the same bits for any number of threads.
@@ -30,15 +31,16 @@ void column_sums(CpuContext<Products>& context, const ConstView<S>& x, S* sum, A
 }
 
 /// Backward of y = x wᵀ + bias: dx = dy w, dw = dyᵀ x, dbias = Σ_tokens dy.
-/// dx is written, or skipped if empty; dw and dbias (null: none) are written or added to.
+/// dx is written, or skipped if empty; dw and dbias (null: none) are written or added to. `epilogue` sees the finished
+/// tiles of dx, as in gemm.
 /// Shapes: x, dx (tokens, in), w, dw (out, in), dy (tokens, out), dbias out values.
 /// Error: dx ≤ (out + 2)·u·|dy||w|, dw ≤ (tokens + 3)·u·|dy|ᵀ|x| element-wise, dbias as column_sums.
 /// Throws: std::invalid_argument on a shape mismatch.
-template <class Products, class S>
+template <class Products, class S, class Epilogue = NoEpilogue>
 void linear_backward(CpuContext<Products>& context, const ConstView<S>& x, const ConstView<S>& w,
                      const ConstView<S>& dy, const View<S>& dx, const std::type_identity_t<View<S>>& dw,
-                     std::type_identity_t<S>* dbias, Accumulate accumulate) {
-  if (dx.data) gemm<Products, S>(context, dy, w, dx);
+                     std::type_identity_t<S>* dbias, Accumulate accumulate, const Epilogue& epilogue = {}) {
+  if (dx.data) gemm<Products, S>(context, dy, w, dx, {}, nullptr, epilogue);
   gemm<Products, S>(context, dy, x, dw, {.transpose_a = true, .accumulate = accumulate == Accumulate::yes});
   if (dbias) column_sums<Products, S>(context, dy, dbias, accumulate);
 }

@@ -10,6 +10,29 @@ constexpr Index preactivation_width(Index hidden) {
   return A::gated ? 2 * hidden : hidden;
 }
 
+/// y = f(x) or y = f(gate, up) on the calling thread; shapes as for activation_forward, nothing is checked here.
+template <class A, class S>
+void activation_forward_tile(const A& activation, const View<const S>& x, const View<S>& y) {
+  for (Index i = 0; i < y.rows; ++i) {
+    if constexpr (A::gated)
+      activation.forward(array(x.row(i), y.cols), array(x.row(i) + y.cols, y.cols), row_array(y, i));
+    else
+      activation.forward(row_array(x, i), row_array(y, i));
+  }
+}
+
+/// dx of y = f(x) on the calling thread; shapes as for activation_backward, nothing is checked here.
+template <class A, class S>
+void activation_backward_tile(const A& activation, const View<const S>& x, const View<const S>& dy, const View<S>& dx) {
+  for (Index i = 0; i < dy.rows; ++i) {
+    if constexpr (A::gated)
+      activation.backward(array(x.row(i), dy.cols), array(x.row(i) + dy.cols, dy.cols), row_array(dy, i),
+                          array(dx.row(i), dy.cols), array(dx.row(i) + dy.cols, dy.cols));
+    else
+      activation.backward(row_array(x, i), row_array(dy, i), row_array(dx, i));
+  }
+}
+
 /// y = f(x) element-wise, or y = f(gate, up) with x = [gate | up]. Shapes: y (tokens, hidden), x (tokens, hidden or
 /// 2·hidden). Error: the policy's. Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class A, class S>
@@ -18,12 +41,7 @@ void activation_forward(CpuContext<Products>& context, const A& activation, cons
   const RowTiles tiles = RowTiles::of(y.rows, y.cols);
   parallel_for(context, tiles.count(), [&](Index t, Index) {
     const RowTile tile = tiles[t];
-    for (Index i = tile.first; i < tile.first + tile.count; ++i) {
-      if constexpr (A::gated)
-        activation.forward(array(x.row(i), y.cols), array(x.row(i) + y.cols, y.cols), row_array(y, i));
-      else
-        activation.forward(row_array(x, i), row_array(y, i));
-    }
+    activation_forward_tile<A, S>(activation, x.row_range(tile.first, tile.count), y.row_range(tile.first, tile.count));
   });
 }
 
@@ -37,13 +55,8 @@ void activation_backward(CpuContext<Products>& context, const A& activation, con
   const RowTiles tiles = RowTiles::of(dy.rows, dy.cols);
   parallel_for(context, tiles.count(), [&](Index t, Index) {
     const RowTile tile = tiles[t];
-    for (Index i = tile.first; i < tile.first + tile.count; ++i) {
-      if constexpr (A::gated)
-        activation.backward(array(x.row(i), dy.cols), array(x.row(i) + dy.cols, dy.cols), row_array(dy, i),
-                            array(dx.row(i), dy.cols), array(dx.row(i) + dy.cols, dy.cols));
-      else
-        activation.backward(row_array(x, i), row_array(dy, i), row_array(dx, i));
-    }
+    const auto rows = [&](const auto& view) { return view.row_range(tile.first, tile.count); };
+    activation_backward_tile<A, S>(activation, rows(x), rows(dy), rows(dx));
   });
 }
 

@@ -120,8 +120,16 @@ class Transformer {
       add(context, x, b.middle);
 
       norm_forward(context, config_.norm, data_of(w, n.norm2), b.middle, b.norm2, b.saved2);
-      linear(context, w, n.up, Index{A::Mlp::gated ? 2 : 1}, n.up_bias, ConstV(b.norm2), b.up);
-      activation_forward(context, config_.mlp, b.up, b.hidden);
+      const auto activation = [&](const View<Scalar>& tile, Index i, Index j) {
+        activation_forward_tile(config_.mlp, ConstV(tile), b.hidden.block(i, j, tile.rows, tile.cols));
+      };
+      if constexpr (!A::Mlp::gated &&
+                    requires { linear(context, w, n.up, Index{1}, n.up_bias, ConstV(b.norm2), b.up, activation); }) {
+        linear(context, w, n.up, Index{1}, n.up_bias, ConstV(b.norm2), b.up, activation);
+      } else {
+        linear(context, w, n.up, Index{A::Mlp::gated ? 2 : 1}, n.up_bias, ConstV(b.norm2), b.up);
+        activation_forward(context, config_.mlp, b.up, b.hidden);
+      }
       linear(context, w, n.down, Index{1}, n.down_bias, ConstV(b.hidden), out);
       add(context, b.middle, out);
     }
@@ -175,8 +183,13 @@ class Transformer {
       const BlockCache<Scalar>& b = cache.blocks[l];
       // x = x' + W_down·f(W_up·norm2(x'))
       linear_backward<Products, Scalar>(context, b.hidden, w[n.down], dx, dhidden, g[n.down], data_of(g, n.down_bias),
-                                        accumulate);
-      activation_backward(context, config_.mlp, b.up, dhidden, dup);
+                                        accumulate, [&](const View<Scalar>& tile, Index i, Index j) {
+                                          if constexpr (!A::Mlp::gated)
+                                            activation_backward_tile(
+                                                config_.mlp, ConstV(b.up.block(i, j, tile.rows, tile.cols)),
+                                                ConstV(tile), dup.block(i, j, tile.rows, tile.cols));
+                                        });
+      if constexpr (A::Mlp::gated) activation_backward(context, config_.mlp, b.up, dhidden, dup);
       linear_backward<Products, Scalar>(context, b.norm2, joined(w[n.up], dup.cols), dup, dnorm,
                                         joined(g[n.up], dup.cols), data_of(g, n.up_bias), accumulate);
       norm_backward(context, config_.norm, data_of(w, n.norm2), b.middle, b.saved2, dnorm, dx, dmiddle,
