@@ -4,16 +4,9 @@
 #include <meso/core/check.hpp>
 #include <meso/core/context.hpp>
 #include <meso/core/eigen.hpp>
+#include <meso/core/gemm_options.hpp>
 
 namespace meso {
-
-/// Options of a product; the defaults give c = a b.
-struct GemmOptions {
-  bool transpose_a = false;
-  bool transpose_b = false;
-  bool accumulate = false;  ///< c += … instead of c = …
-  double alpha = 1.0;
-};
 
 namespace detail {
 
@@ -25,13 +18,6 @@ void eigen_product(Index m, Index n, Index k, S alpha, const S* a, Index lda, co
       m, n, k, 1, true);
   Eigen::internal::general_matrix_matrix_product<Index, S, OrderA, false, S, OrderB, false, Eigen::RowMajor, 1>::run(
       m, n, k, a, lda, b, ldb, c, 1, ldc, alpha, blocking, nullptr);
-}
-
-inline void check_gemm(Index ar, Index ac, Index br, Index bc, Index cr, Index cc, const GemmOptions& o) {
-  const Index m = o.transpose_a ? ac : ar, ka = o.transpose_a ? ar : ac;
-  const Index kb = o.transpose_b ? bc : br, n = o.transpose_b ? br : bc;
-  check(ka == kb && cr == m && cc == n, "gemm: c is (", cr, ", ", cc, ") but a", o.transpose_a ? "ᵀ" : "", " is (", m,
-        ", ", ka, ") and b", o.transpose_b ? "ᵀ" : "", " is (", kb, ", ", n, ")");
 }
 
 }  // namespace detail
