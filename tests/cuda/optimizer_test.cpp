@@ -6,7 +6,6 @@
 
 using namespace meso;
 using namespace meso::test;
-using cuda::bf16;
 
 namespace {
 
@@ -52,7 +51,6 @@ void check_rule(const Rule& rule) {
   const double u = roundoff<C>();
   on_device([&](cuda::Context& context) {
     cuda::Parameters<C> theta(layout_of_kinds()), gradient(theta.layout);
-    cuda::Parameters<bf16> rounded(theta.layout);
     const ParameterLayout& layout = theta.layout;
     const auto size = static_cast<std::size_t>(layout.size());
     std::vector<C> values(size, C(0)), slopes(size, C(0));
@@ -70,7 +68,7 @@ void check_rule(const Rule& rule) {
               static_cast<C>(Random{2, static_cast<std::uint64_t>(t)}.normal(static_cast<std::uint64_t>(i)));
       cuda::upload(context, slopes.data(), layout.size(), gradient.values.data());
       const StepOptions options{.learning_rate_factor = 0.75, .gradient_scale = 0.5};
-      optimizer.step(context, theta, gradient, options, &rounded);
+      optimizer.step(context, theta, gradient, options);
       for (const ParameterInfo& info : layout) {
         if (info.frozen) continue;
         const bool decays = info.kind == ParameterKind::matrix || info.kind == ParameterKind::embedding;
@@ -87,8 +85,6 @@ void check_rule(const Rule& rule) {
       }
     }
     cuda::download(context, theta.values.data(), layout.size(), values.data());
-    std::vector<bf16> copies(size);
-    cuda::download(context, rounded.values.data(), layout.size(), copies.data());
     for (const ParameterInfo& info : layout)
       for (Index i = info.offset; i < info.offset + info.size(); ++i) {
         const Coordinate& c = expected[oracle::at(i)];
@@ -98,7 +94,6 @@ void check_rule(const Rule& rule) {
           continue;
         }
         MESO_CHECK_WITHIN(value, c.theta, c.first_error);
-        MESO_CHECK(as_double(copies[oracle::at(i)]) == as_double(from_double<bf16>(value)));
       }
     for (const C padding : {values[305], values[319]}) MESO_CHECK(padding == C(0));
   });

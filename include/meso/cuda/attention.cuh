@@ -422,9 +422,10 @@ struct TensorForwardTile {
 };
 
 template <int D>
-__global__ void __launch_bounds__(128) tensor_forward_kernel(AttentionCall<bf16> call) {
+__global__ void __launch_bounds__(128, 2) tensor_forward_kernel(AttentionCall<bf16> call) {
   using Tile = TensorForwardTile<D>;
   constexpr int stride = Tile::stride, across = Tile::keys / 16;
+  [[maybe_unused]] constexpr int steps = D > 64 ? 2 : 4;  // more of them at once cost more registers than there are
   MESO_DYNAMIC_SHARED(memory);
   bf16* const q = reinterpret_cast<bf16*>(memory);
   bf16 *const k = q + Tile::queries * stride, *const v = k + Tile::keys * stride;
@@ -458,7 +459,7 @@ __global__ void __launch_bounds__(128) tensor_forward_kernel(AttentionCall<bf16>
       SumFragment s[across];
       MESO_UNROLL
       for (int n = 0; n < across; ++n) wmma::fill_fragment(s[n], 0.0f);
-      MESO_UNROLL
+      MESO_UNROLL_BY(steps)
       for (int d = 0; d < D; d += 16) {
         LeftFragment left;
         wmma::load_matrix_sync(left, q + warp * 16 * stride + d, stride);
@@ -497,7 +498,7 @@ __global__ void __launch_bounds__(128) tensor_forward_kernel(AttentionCall<bf16>
       MESO_UNROLL
       for (int e = 0; e < 8; ++e) o[f].x[e] *= factor[map.row(e)];
     }
-    MESO_UNROLL
+    MESO_UNROLL_BY(steps / 2)
     for (int n = 0; n < across; ++n) {
       LeftFragment left;
       wmma::load_matrix_sync(left, p + n * 16, Tile::p_stride);
@@ -535,9 +536,10 @@ struct TensorBackwardTile {
 };
 
 template <int D>
-__global__ void __launch_bounds__(128) tensor_dq_kernel(AttentionCall<bf16> call) {
+__global__ void __launch_bounds__(128, 2) tensor_dq_kernel(AttentionCall<bf16> call) {
   using Tile = TensorBackwardTile<D>;
   constexpr int stride = Tile::stride;
+  [[maybe_unused]] constexpr int steps = D > 96 ? 1 : 2;  // more of them at once cost more registers than there are
   MESO_DYNAMIC_SHARED(memory);
   bf16* const q = reinterpret_cast<bf16*>(memory);
   bf16 *const d_o = q + Tile::own * stride, *const k = d_o + Tile::own * stride, *const v = k + Tile::other * stride;
@@ -563,12 +565,12 @@ __global__ void __launch_bounds__(128) tensor_dq_kernel(AttentionCall<bf16> call
     load_tile<D>(k, stride, k_head, k0, Tile::other, time, call.packets);
     load_tile<D>(v, stride, v_head, k0, Tile::other, time, call.packets);
     __syncthreads();
-    MESO_UNROLL
+    MESO_UNROLL_BY(1)
     for (int n = 0; n < Tile::other / 16; ++n) {
       SumFragment z, dp;
       wmma::fill_fragment(z, 0.0f);
       wmma::fill_fragment(dp, 0.0f);
-      MESO_UNROLL
+      MESO_UNROLL_BY(steps)
       for (int d = 0; d < D; d += 16) {
         LeftFragment left;
         RightTransposed right;
@@ -606,9 +608,10 @@ __global__ void __launch_bounds__(128) tensor_dq_kernel(AttentionCall<bf16> call
 }
 
 template <int D>
-__global__ void __launch_bounds__(128) tensor_dkv_kernel(AttentionCall<bf16> call) {
+__global__ void __launch_bounds__(128, 2) tensor_dkv_kernel(AttentionCall<bf16> call) {
   using Tile = TensorBackwardTile<D>;
   constexpr int stride = Tile::stride;
+  [[maybe_unused]] constexpr int steps = D > 96 ? 1 : 2;  // more of them at once cost more registers than there are
   MESO_DYNAMIC_SHARED(memory);
   bf16* const k = reinterpret_cast<bf16*>(memory);
   bf16 *const v = k + Tile::own * stride, *const q = v + Tile::own * stride, *const d_o = q + Tile::other * stride;
@@ -637,12 +640,12 @@ __global__ void __launch_bounds__(128) tensor_dkv_kernel(AttentionCall<bf16> cal
       load_tile<D>(d_o, stride, head_of(call.d_o, time, b, h, D), q0, Tile::other, time, call.packets);
       load_rows(call, b, h, q0, Tile::other, lse, delta);
       __syncthreads();
-      MESO_UNROLL
+      MESO_UNROLL_BY(1)
       for (int n = 0; n < Tile::other / 16; ++n) {
         SumFragment z, dp;  // transposed: rows are keys
         wmma::fill_fragment(z, 0.0f);
         wmma::fill_fragment(dp, 0.0f);
-        MESO_UNROLL
+        MESO_UNROLL_BY(steps)
         for (int d = 0; d < D; d += 16) {
           LeftFragment left;
           RightTransposed right;
@@ -662,20 +665,22 @@ __global__ void __launch_bounds__(128) tensor_dkv_kernel(AttentionCall<bf16> cal
         }
       }
       __syncwarp();
-      MESO_UNROLL
-      for (int n = 0; n < Tile::other / 16; ++n) {
-        LeftFragment left_p, left_dz;
-        wmma::load_matrix_sync(left_p, p + n * 16, Tile::p_stride);
-        wmma::load_matrix_sync(left_dz, dz + n * 16, Tile::p_stride);
-        MESO_UNROLL
-        for (int f = 0; f < D / 16; ++f) {
-          RightFragment right;
-          wmma::load_matrix_sync(right, d_o + n * 16 * stride + f * 16, stride);
-          wmma::mma_sync(dv[f], left_p, right, dv[f]);
-          wmma::load_matrix_sync(right, q + n * 16 * stride + f * 16, stride);
-          wmma::mma_sync(dk[f], left_dz, right, dk[f]);
+      // One after the other: fewer fragments at a time.
+      const auto add = [&](const bf16* weights, const bf16* rows, SumFragment(&sum)[D / 16]) {
+        MESO_UNROLL_BY(1)
+        for (int n = 0; n < Tile::other / 16; ++n) {
+          LeftFragment left;
+          wmma::load_matrix_sync(left, weights + n * 16, Tile::p_stride);
+          MESO_UNROLL
+          for (int f = 0; f < D / 16; ++f) {
+            RightFragment right;
+            wmma::load_matrix_sync(right, rows + n * 16 * stride + f * 16, stride);
+            wmma::mma_sync(sum[f], left, right, sum[f]);
+          }
         }
-      }
+      };
+      add(p, d_o, dv);
+      add(dz, q, dk);
     }
   }
   const View<bf16> out_k = head_of(call.dk, time, b, g, D), out_v = head_of(call.dv, time, b, g, D);

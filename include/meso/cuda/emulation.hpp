@@ -44,6 +44,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define MESO_UNROLL
+#define MESO_UNROLL_BY(n)
 #define MESO_DYNAMIC_SHARED(name) unsigned char* const name = ::meso::cuda::emulation::current().shared
 
 struct uint3 {

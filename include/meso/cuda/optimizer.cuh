@@ -174,18 +174,16 @@ struct StepScalars {
   C gradient_scale, coupled_decay, keep, rate;
 };
 
-/// The whole step of one run: θ, moments, and the bf16 copy of θ if there is one.
-template <class Step, class C, class Copy>
+/// The whole step of one run.
+template <class Step, class C>
 __global__ void __launch_bounds__(256) step_kernel(Step step, StepScalars<C> k, C* theta, const C* gradient, C* moment0,
-                                                   C* moment1, C* moment2, Copy* rounded, Index count) {
+                                                   C* moment1, C* moment2, Index count) {
   C* const moments[3] = {moment0, moment1, moment2};
   const Index stride = static_cast<Index>(gridDim.x) * 256;
   for (Index i = static_cast<Index>(blockIdx.x) * 256 + static_cast<Index>(threadIdx.x); i < count; i += stride) {
     const C value = theta[i];
     const C u = step(k.gradient_scale * gradient[i] + k.coupled_decay * value, moments, i);
-    const C next = k.keep * value - k.rate * u;
-    theta[i] = next;
-    if (rounded) store(rounded[i], static_cast<Compute<Copy>>(next));
+    theta[i] = k.keep * value - k.rate * u;
   }
 }
 
@@ -210,17 +208,12 @@ struct Direction {
     out[i] = step(gradient[i], moments, i);
   }
 };
-template <class C, class Copy>
+template <class C>
 struct ApplyStep {
   StepScalars<C> k;
   C* theta;
   const C* u;
-  Copy* rounded;
-  __device__ void operator()(Index, Index i) const {
-    const C next = k.keep * theta[i] - k.rate * u[i];
-    theta[i] = next;
-    if (rounded) store(rounded[i], static_cast<Compute<Copy>>(next));
-  }
+  __device__ void operator()(Index, Index i) const { theta[i] = k.keep * theta[i] - k.rate * u[i]; }
 };
 
 }  // namespace detail
@@ -240,11 +233,10 @@ class Optimizer {
   explicit Optimizer(Rule update_rule = {}, Plans rotation_plans = {})
       : rule(std::move(update_rule)), plans(std::move(rotation_plans)) {}
 
-  /// One step of all parameters that are not frozen. `rounded`, if not null, is a copy of the parameters in bf16 (or
-  /// any other type) with the same layout; it is written too.
-  template <class C, class Copy = bf16>
+  /// One step of all parameters that are not frozen.
+  template <class C>
   void step(Context& context, Parameters<C>& parameters, const Parameters<C>& gradients,
-            const StepOptions& options = {}, Parameters<Copy>* rounded = nullptr) {
+            const StepOptions& options = {}) {
     const ParameterLayout& layout = parameters.layout;
     meso::check(layout.count() == gradients.layout.count() && layout.size() == gradients.values.size(),
                 "optimizer: the parameters are ", layout.count(), " in a buffer of ", layout.size(),
@@ -260,10 +252,9 @@ class Optimizer {
                 now.steps.size(), " parameters and this one is of ", layout.count());
     C* const theta = parameters.values.data();
     const C* const gradient = gradients.values.data();
-    Copy* const copy = rounded ? rounded->values.data() : nullptr;
     if constexpr (rotated) {
       for (Index i = 0; i < layout.count(); ++i)
-        if (!layout[i].frozen) rotated_step<C, Copy>(context, layout[i], i, theta, gradient, copy, options);
+        if (!layout[i].frozen) rotated_step<C>(context, layout[i], i, theta, gradient, options);
     } else {
       const auto same = [&](Index i, Index j) {
         return decays(layout[i]) == decays(layout[j]) &&
@@ -275,9 +266,8 @@ class Optimizer {
         using Step = std::remove_const_t<decltype(step)>;
         const Index blocks = (count + 255) / 256;
         launch(context, "optimizer", {{static_cast<unsigned>(blocks < 65536 ? blocks : 65536)}, {256}},
-               detail::step_kernel<Step, C, Copy>, step, scalars<C>(layout[i], options), theta + offset,
-               gradient + offset, moment<C>(0, offset), moment<C>(1, offset), moment<C>(2, offset),
-               copy ? copy + offset : nullptr, count);
+               detail::step_kernel<Step, C>, step, scalars<C>(layout[i], options), theta + offset, gradient + offset,
+               moment<C>(0, offset), moment<C>(1, offset), moment<C>(2, offset), count);
       });
     }
     for (Index i = 0; i < layout.count(); ++i)
@@ -322,8 +312,8 @@ class Optimizer {
             static_cast<C>(Rule::decoupled_decay ? 1.0 - rate * decay : 1.0), static_cast<C>(rate)};
   }
 
-  template <class C, class Copy>
-  void rotated_step(Context& context, const ParameterInfo& info, Index i, C* theta, const C* gradient, Copy* copy,
+  template <class C>
+  void rotated_step(Context& context, const ParameterInfo& info, Index i, C* theta, const C* gradient,
                     const StepOptions& options) {
     State<C>& now = state<C>();
     auto& plan = now.plans[static_cast<std::size_t>(i)];
@@ -343,9 +333,7 @@ class Optimizer {
                                                     moment<C>(2, info.offset), a.data},
                          1, info.size());
     plan->rotate(context, View<const C>(a), b, true);
-    detail::for_elements(context, "optimizer",
-                         detail::ApplyStep<C, Copy>{k, values, b.data, copy ? copy + info.offset : nullptr}, 1,
-                         info.size());
+    detail::for_elements(context, "optimizer", detail::ApplyStep<C>{k, values, b.data}, 1, info.size());
   }
 
   State<float> float_;

@@ -9,6 +9,8 @@
 #include <cuda_runtime.h>
 #include <mma.h>
 #define MESO_UNROLL _Pragma("unroll")
+#define MESO_PRAGMA(text) _Pragma(#text)
+#define MESO_UNROLL_BY(n) MESO_PRAGMA(unroll n)
 #define MESO_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 namespace meso::cuda {
 using bf16 = __nv_bfloat16;
