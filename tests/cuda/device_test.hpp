@@ -37,6 +37,14 @@ T from_double(double x) {
     return static_cast<T>(x);
 }
 
+#ifndef MESO_CUDA_EMULATION
+/// One context for all tests. It is never destroyed: at exit the driver may be gone before it.
+inline cuda::Context& gpu() {
+  static cuda::Context* const context = new cuda::Context;
+  return *context;
+}
+#endif
+
 /// f(context) on the GPU once, in emulation in all three orders of threads and blocks.
 template <class F>
 void on_device(F&& f) {
@@ -48,8 +56,7 @@ void on_device(F&& f) {
     f(context);
   }
 #else
-  static cuda::Context context;
-  f(context);
+  f(gpu());
 #endif
 }
 
