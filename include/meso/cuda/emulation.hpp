@@ -317,8 +317,10 @@ class Block {
   void* body_ = nullptr;
   void (*call_)(void*) = nullptr;
   std::exception_ptr error_;
+#ifdef MESO_EMULATION_ASAN
   const void* host_stack_ = nullptr;
   std::size_t host_size_ = 0;
+#endif
 };
 
 /// The block that runs on this host thread.
