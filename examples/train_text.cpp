@@ -1,11 +1,28 @@
 // Trains a tiny model on a string. Whatever watches the training is an observer, a lambda; here one prints, and one
-// ends the training early.
+// ends the training early. With `--device cuda` it trains on an NVIDIA GPU, see train_text.cu.
 #include <cmath>
 #include <iostream>
 #include <meso/meso.hpp>
 #include <string>
 
-int main() {
+#ifdef MESO_EXAMPLE_CUDA
+int train_on_gpu();
+#else
+static int train_on_gpu() {
+  std::cerr << "train_text: --device cuda: this build is one without CUDA\n";
+  return 3;
+}
+#endif
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    const std::string device = argc == 3 && std::string(argv[1]) == "--device" ? argv[2] : "";
+    if (device == "cuda") return train_on_gpu();
+    if (device != "cpu") {
+      std::cerr << "usage: train_text [--device cpu|cuda]\n";
+      return 2;
+    }
+  }
   std::string text;
   for (int i = 0; i < 20; ++i)
     text += "the cat that the dog chased ran to the house that the man built. a dog ran to the man. the man sat. ";

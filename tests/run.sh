@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds and runs the tests, in tiers. Installs what is missing.
-#   bash tests/run.sh             the suite with g++ in Release; every header alone; consumers; clang++ on every header
-#                                 and one binary; AddressSanitizer and UndefinedBehaviorSanitizer on one binary,
-#                                 ThreadSanitizer on one
+#   bash tests/run.sh             the suite with g++ in Release; every header alone; consumers; kernels compiled by nvcc
+#                                 and run on a GPU where there are such; clang++ on every header and one binary;
+#                                 AddressSanitizer and UndefinedBehaviorSanitizer on two binaries, ThreadSanitizer on one
 #   bash tests/run.sh --all       the same with the whole suite under clang++ and the sanitizers, without OpenMP, with
 #                                 EIGEN_MAX_ALIGN_BYTES=0; planted mutations; the benchmarks
 #   bash tests/run.sh --quick     the suite with g++ in Release only
@@ -59,7 +59,24 @@ run_ctest() {
 suite() {
   configure "$1"
   cmake --build "build/$1"
-  run_ctest "$1" -LE 'consumer|headers'
+  run_ctest "$1" -LE 'consumer|headers|cuda'
+}
+
+# The kernels run in emulation in every suite (test_cuda). With a CUDA toolkit they are also compiled by nvcc for three
+# architectures, and with a GPU they run there.
+nvcc_and_gpu() {
+  configure "$1"
+  if ! grep -q '^CUDAToolkit_NVCC_EXECUTABLE:.*nvcc' "build/$1/CMakeCache.txt" 2>/dev/null; then
+    echo "CUDA: kernels ran in emulation; there is no nvcc: not compiled for a GPU, not run on one" | tee -a "$logs/tiers"
+    return 0
+  fi
+  run_ctest "$1" -L cuda
+  if grep -q 'skipped: ' "build/$1/Testing/Temporary/LastTest.log"; then
+    echo "CUDA: kernels ran in emulation and compiled by nvcc; not run on a GPU: $(grep -o 'skipped: .*' \
+      "build/$1/Testing/Temporary/LastTest.log" | head -1)" | tee -a "$logs/tiers"
+  else
+    echo "CUDA: kernels ran in emulation, compiled by nvcc and ran on a GPU" | tee -a "$logs/tiers"
+  fi
 }
 
 headers() { # PRESET [HOW]
@@ -128,10 +145,12 @@ tier "suite ($preset)" suite "$preset"
 if [[ $depth != quick ]]; then
   tier "headers alone ($preset)" headers "$preset"
   tier "consumers" consumers "$preset"
+  tier "CUDA: nvcc, GPU" nvcc_and_gpu "$preset"
 fi
 if [[ $depth == default ]]; then
   tier "clang++: every header, test_$clang_module" clang_headers_and_binary
   tier "sanitizers: test_$sanitized_module" binary asan "$sanitized_module"
+  tier "sanitizers: test_cuda" binary asan cuda
   tier "threads: test_${threaded_modules[0]}" threads "${threaded_modules[0]}"
 elif [[ $depth == all ]]; then
   tier "clang++: every header" headers clang

@@ -2,6 +2,13 @@
 #include <cstddef>
 #include <type_traits>
 
+/// Marks what kernels may call too.
+#if defined(__CUDACC__)
+#define MESO_HOST_DEVICE __host__ __device__
+#else
+#define MESO_HOST_DEVICE
+#endif
+
 namespace meso {
 
 /// Signed size and index type of the whole library (the same as Eigen::Index).
@@ -22,19 +29,23 @@ struct View {
   Index cols = 0;
   Index stride = 0;
 
-  constexpr Index size() const { return rows * cols; }
-  constexpr bool contiguous() const { return stride == cols || rows <= 1; }
-  constexpr T* row(Index i) const { return data + i * stride; }
-  constexpr T& operator()(Index i, Index j) const { return data[i * stride + j]; }
+  MESO_HOST_DEVICE constexpr Index size() const { return rows * cols; }
+  MESO_HOST_DEVICE constexpr bool contiguous() const { return stride == cols || rows <= 1; }
+  MESO_HOST_DEVICE constexpr T* row(Index i) const { return data + i * stride; }
+  MESO_HOST_DEVICE constexpr T& operator()(Index i, Index j) const { return data[i * stride + j]; }
 
-  constexpr View block(Index row, Index col, Index block_rows, Index block_cols) const {
+  MESO_HOST_DEVICE constexpr View block(Index row, Index col, Index block_rows, Index block_cols) const {
     return {data + row * stride + col, block_rows, block_cols, stride};
   }
   constexpr View row_range(Index first, Index count) const { return block(first, 0, count, cols); }
   constexpr View col_range(Index first, Index count) const { return block(0, first, rows, count); }
 
   /// A view of mutable elements is usable wherever constant ones are wanted.
-  constexpr operator View<const T, Device>() const requires(!std::is_const_v<T>) { return {data, rows, cols, stride}; }
+  /// (A template, because nvcc warns of a conversion of View<const T> to itself, constraint or not.)
+  template <class U>
+  requires(std::is_same_v<U, T> && !std::is_const_v<T>) constexpr operator View<const U, Device>() const {
+    return {data, rows, cols, stride};
+  }
 };
 
 /// A contiguous (rows, cols) view that starts at `data`.

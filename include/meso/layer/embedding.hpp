@@ -1,16 +1,13 @@
 #pragma once
-#include <cstdint>
 #include <span>
 
 #include <meso/core/accumulate.hpp>
 #include <meso/core/check.hpp>
 #include <meso/core/eigen.hpp>
 #include <meso/core/tiles.hpp>
+#include <meso/layer/token.hpp>
 
 namespace meso {
-
-/// A token is an index into the vocabulary.
-using Token = std::int32_t;
 
 /// y_i = table[tokens_i] (+ positions[i mod time] if `positions` is not empty).
 /// Shapes: table (vocabulary, width), positions (≥ time, width) or empty, y (tokens, width).

@@ -3,6 +3,7 @@
 #include <array>
 #include <meso/optim/rotation/no_rotation.hpp>
 #include <meso/optim/rotation/rotation.hpp>
+#include <meso/optim/step_options.hpp>
 #include <meso/optim/tiles.hpp>
 #include <meso/optim/update_rule.hpp>
 #include <optional>
@@ -11,12 +12,6 @@
 #include <vector>
 
 namespace meso {
-
-/// What changes from step to step.
-struct StepOptions {
-  double learning_rate_factor = 1.0;  ///< of a schedule, ≥ 0; multiplies the rule's learning rate
-  double gradient_scale = 1.0;        ///< of clipping; multiplies the gradient before decay is added
-};
 
 /// All that an optimizer of S remembers: what a checkpoint must hold, but for the plans, which follow from the names.
 template <class S, class Plan>

@@ -7,7 +7,7 @@
 
 #include <meso/core/check.hpp>
 #include <meso/core/random.hpp>
-#include <meso/layer/embedding.hpp>
+#include <meso/layer/token.hpp>
 
 namespace meso {
 

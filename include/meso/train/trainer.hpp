@@ -33,15 +33,15 @@ class NonFiniteLoss : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Trains: for every step, loss and gradients of micro_batches batches, clipping, schedule, one optimizer step, then
+/// Trains, on the device of `context` and `model`: for every step, loss and gradients of micro_batches batches, clipping, schedule, one optimizer step, then
 /// every observer(report); an observer that returns false ends the training. Returns the number of steps done.
 /// `batches(number, batch)` fills the batch with that number, 0, 1, 2, …; `schedule(step)` is the factor of the learning
 /// rate at step 1, 2, ….  It prints and writes nothing: progress, probes and logs are observers.
 /// Throws: std::invalid_argument on a config that makes no sense; NonFiniteLoss, which names the step, the layer and the
 /// tensor where NaN or Inf appeared first.
-template <class Products, class Model, class Optimizer, class Schedule, class Batches, class... Observers>
-Index train(CpuContext<Products>& context, Model& model, Optimizer& optimizer, const Schedule& schedule,
-            Batches&& batches, const TrainerConfig& config, Observers&&... observers) {
+template <class Context, class Model, class Optimizer, class Schedule, class Batches, class... Observers>
+Index train(Context& context, Model& model, Optimizer& optimizer, const Schedule& schedule, Batches&& batches,
+            const TrainerConfig& config, Observers&&... observers) {
   check(config.steps > 0, "train: steps is ", config.steps, ", expected a positive number");
   check(config.micro_batches > 0, "train: micro_batches is ", config.micro_batches, ", expected a positive number");
   auto gradients = model.gradients();
@@ -62,7 +62,11 @@ Index train(CpuContext<Products>& context, Model& model, Optimizer& optimizer, c
     if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm)) {
       const bool bad_loss = !std::isfinite(report.loss);
       const double value = bad_loss ? report.loss : report.gradient_norm;
-      const std::string where = first_non_finite(model, cache);
+      std::string where;
+      if constexpr (requires { first_non_finite(context, model, cache); })
+        where = first_non_finite(context, model, cache);
+      else
+        where = first_non_finite(model, cache);
       throw NonFiniteLoss(message("training step ", step, ": the ", bad_loss ? "loss" : "gradient norm", " is ",
                                   std::isnan(value) ? "nan" : "inf", "; first in ",
                                   where.empty() ? "the backward pass" : where));

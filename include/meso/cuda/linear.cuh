@@ -1,0 +1,58 @@
+#pragma once
+#include <meso/cuda/math.cuh>
+
+namespace meso::cuda {
+
+namespace detail {
+
+template <class T>
+struct AddRow {
+  const T* bias;
+  View<const T> residual;
+  View<T> y;
+
+  __device__ void operator()(Index i, Index j) const {
+    Compute<T> value = load(y(i, j));
+    if (bias) value += load(bias[j]);
+    if (residual.data) value += load(residual(i, j));
+    store(y(i, j), value);
+  }
+};
+template <class T>
+struct ColumnTerms {
+  View<const T> x;
+  __device__ void operator()(Index i, Index j, Compute<T> (&out)[1]) const { out[0] = load(x(i, j)); }
+};
+template <class From, class To>
+struct Cast {
+  const From* from;
+  To* to;
+  __device__ void operator()(Index, Index j) const { store(to[j], static_cast<Compute<To>>(load(from[j]))); }
+};
+
+}  // namespace detail
+
+/// y += bias + residual, each of which may be missing (null, an empty view). Shapes: y, residual (tokens, n), bias n
+/// values. Error: 2u·(|y| + |bias| + |residual|), one rounding to T. Throws: std::invalid_argument on a shape mismatch.
+template <class T>
+void add(Context& context, const std::type_identity_t<T>* bias, const ConstView<T>& residual, const View<T>& y) {
+  if (residual.data) check_same_shape<const T, T>("add", "residual", residual, "y", y);
+  if (!bias && !residual.data) return;
+  detail::for_elements(context, "add", detail::AddRow<T>{bias, residual, y}, y.rows, y.cols);
+}
+
+/// sum[j] = or += Σ_i x(i, j), as meso::column_sums. Shapes: x (tokens, n), sum n values.
+/// Error: ≤ (16 + 8 + ⌈tokens/128⌉)·u·Σ_i |x(i, j)|. The same bits in every run.
+template <class T>
+void column_sums(Context& context, const View<const T>& x, Compute<T>* sum, Accumulate accumulate) {
+  detail::sum_columns<1, Compute<T>>(context, "column_sums", detail::ColumnTerms<T>{x}, x.rows, x.cols, sum,
+                                     accumulate);
+}
+
+/// to = from, rounded to To. Shapes: `count` elements each.
+template <class From, class To>
+void cast(Context& context, const From* from, Index count, To* to) {
+  detail::for_elements(context, "cast", detail::Cast<From, To>{from, to}, count > 0 ? 1 : 0, count);
+}
+
+}  // namespace meso::cuda

@@ -1,0 +1,62 @@
+#pragma once
+#include <meso/cuda/math.cuh>
+
+namespace meso::cuda {
+
+/// Of one token: what HiddenStateStatistics keeps of it.
+struct TokenStatistics {
+  double kurtosis = 0;  ///< κ over channels; NaN without variance, and with NaN or infinities
+  double top = 0;       ///< max |x|
+};
+
+namespace detail {
+
+template <class T>
+__global__ void __launch_bounds__(256) token_statistics_kernel(View<const T> x, double roundoff, TokenStatistics* out) {
+  MESO_DYNAMIC_SHARED(memory);
+  double* const scratch = reinterpret_cast<double*>(memory);
+  const Index i = static_cast<Index>(blockIdx.x), n = x.cols, step = static_cast<Index>(blockDim.x),
+              start = static_cast<Index>(threadIdx.x);
+  const auto value = [&](Index j) { return static_cast<double>(load(x(i, j))); };
+  const double count = static_cast<double>(n);
+  double sum = 0, top = 0;
+  for (Index j = start; j < n; j += step) {
+    sum += value(j);
+    top = Maximum{}(magnitude(value(j)), top);
+  }
+  const double center = block_reduce(sum, scratch, Sum{}) / count;
+  top = block_reduce(top, scratch, Maximum{});
+  double s1 = 0, s2 = 0, s3 = 0, s4 = 0, deviation = 0;
+  for (Index j = start; j < n; j += step) {
+    const double d = value(j) - center, square = d * d;
+    s1 += d;
+    s2 += square;
+    s3 += square * d;
+    s4 += square * square;
+    deviation = Maximum{}(magnitude(d), deviation);
+  }
+  // Shifted by δ = Σd/n, the rounding error of the mean.
+  const double shift = block_reduce(s1, scratch, Sum{}) / count;
+  s2 = block_reduce(s2, scratch, Sum{});
+  s3 = block_reduce(s3, scratch, Sum{});
+  s4 = block_reduce(s4, scratch, Sum{});
+  deviation = block_reduce(deviation, scratch, Maximum{});
+  if (start != 0) return;
+  const double shift2 = shift * shift;
+  const double m2 = s2 - count * shift2, m4 = s4 - 4 * shift * s3 + 6 * shift2 * s2 - 3 * count * shift2 * shift2;
+  const double kurtosis = count * m4 / (m2 * m2);
+  out[i] = {deviation > 4 * roundoff * top ? kurtosis : static_cast<double>(NAN), top};
+}
+
+}  // namespace detail
+
+/// κ over channels and max |x| of every token, in double, as meso::HiddenStateStatistics has them.
+/// Shapes: x (tokens, width), out tokens entries in device memory. `roundoff`: of the scalar in which x was computed.
+/// Error: of κ, relative, about 2(width/threads + 16)·2⁻⁵³ as long as σ ≫ u·top; top exact.
+template <class T>
+void token_statistics(Context& context, const View<const T>& x, double roundoff, TokenStatistics* out) {
+  launch(context, "token_statistics", {{blocks_for(x.rows, 1)}, {detail::row_threads(x.cols)}, sizeof(double) * 32},
+         detail::token_statistics_kernel<T>, x, roundoff, out);
+}
+
+}  // namespace meso::cuda

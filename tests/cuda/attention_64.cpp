@@ -1,0 +1,3 @@
+#include "tests/cuda/attention_instances.hpp"
+
+MESO_ATTENTION_INSTANCES(, 64)

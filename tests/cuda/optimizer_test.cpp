@@ -1,0 +1,173 @@
+#include <meso/cuda/clip.cuh>
+#include <meso/cuda/optimizer.cuh>
+
+#include "tests/cuda/device_test.hpp"
+#include "tests/support/oracle_optim.hpp"
+
+using namespace meso;
+using namespace meso::test;
+
+namespace {
+
+ParameterLayout layout_of_kinds() {
+  ParameterLayout layout;
+  layout.add("matrix", 5, 61, ParameterKind::matrix);
+  layout.add("bias", 1, 61, ParameterKind::bias);
+  layout.add("frozen", 2, 17, ParameterKind::matrix);
+  layout.add("table", 7, 11, ParameterKind::embedding);
+  layout.freeze("frozen");
+  layout.scale_learning_rate("table", 0.5);
+  return layout;
+}
+
+/// What one coordinate remembers.
+struct Coordinate {
+  double theta = 0, moments[3] = {}, first_error = 0;
+};
+
+double direction(const cuda::SgdRule& r, Coordinate& c, double g, Index t) {
+  if (r.momentum == 0) return g;
+  c.moments[0] = oracle::sgd_buffer(c.moments[0], g, r.momentum, r.dampening, t == 1);
+  return r.nesterov ? g + r.momentum * c.moments[0] : c.moments[0];
+}
+double direction(const cuda::RmsPropRule& r, Coordinate& c, double g, Index) {
+  c.moments[0] = oracle::average(c.moments[0], g * g, r.alpha);
+  if (r.centered) c.moments[1] = oracle::average(c.moments[1], g, r.alpha);
+  double u = oracle::rmsprop_direction(g, c.moments[0], c.moments[1], r.epsilon);
+  if (r.momentum > 0) u = c.moments[2] = r.momentum * c.moments[2] + u;
+  return u;
+}
+template <bool decoupled>
+double direction(const cuda::BasicAdamRule<decoupled>& r, Coordinate& c, double g, Index t) {
+  c.moments[0] = oracle::average(c.moments[0], g, r.beta1);
+  c.moments[1] = oracle::average(c.moments[1], g * g, r.beta2);
+  return oracle::adam_direction(c.moments[0], c.moments[1], r.beta1, r.beta2, r.epsilon, static_cast<double>(t));
+}
+
+/// Four steps from the same gradients. Each step adds 3u|θ| + 15·lr·u|direction|, and errors of moments add as much
+/// again: 40u of max(|θ|, lr·|direction|) a step holds for all rules.
+template <class C, class Rule>
+void check_rule(const Rule& rule) {
+  const double u = roundoff<C>();
+  on_device([&](cuda::Context& context) {
+    cuda::Parameters<C> theta(layout_of_kinds()), gradient(theta.layout);
+    const ParameterLayout& layout = theta.layout;
+    const auto size = static_cast<std::size_t>(layout.size());
+    std::vector<C> values(size, C(0)), slopes(size, C(0));
+    std::vector<Coordinate> expected(size);
+    for (const ParameterInfo& info : layout)
+      for (Index i = info.offset; i < info.offset + info.size(); ++i)
+        values[oracle::at(i)] = static_cast<C>(Random{1, 1}.normal(static_cast<std::uint64_t>(i)));
+    for (std::size_t i = 0; i < size; ++i) expected[i].theta = static_cast<double>(values[i]);
+    cuda::upload(context, values.data(), layout.size(), theta.values.data());
+    cuda::Optimizer<Rule> optimizer(rule);
+    for (Index t = 1; t <= 4; ++t) {
+      for (const ParameterInfo& info : layout)
+        for (Index i = info.offset; i < info.offset + info.size(); ++i)
+          slopes[oracle::at(i)] =
+              static_cast<C>(Random{2, static_cast<std::uint64_t>(t)}.normal(static_cast<std::uint64_t>(i)));
+      cuda::upload(context, slopes.data(), layout.size(), gradient.values.data());
+      const StepOptions options{.learning_rate_factor = 0.75, .gradient_scale = 0.5};
+      optimizer.step(context, theta, gradient, options);
+      for (const ParameterInfo& info : layout) {
+        if (info.frozen) continue;
+        const bool decays = info.kind == ParameterKind::matrix || info.kind == ParameterKind::embedding;
+        const double decay = decays ? rule.weight_decay : 0;
+        const double rate = rule.learning_rate * 0.75 * info.learning_rate_scale;
+        for (Index i = info.offset; i < info.offset + info.size(); ++i) {
+          Coordinate& c = expected[oracle::at(i)];
+          const double g =
+              0.5 * static_cast<double>(slopes[oracle::at(i)]) + (Rule::decoupled_decay ? 0 : decay * c.theta);
+          const double d = direction(rule, c, g, t);
+          c.first_error += 40 * u * (std::abs(c.theta) + rate * (1 + std::abs(d)));
+          c.theta = (Rule::decoupled_decay ? 1 - rate * decay : 1) * c.theta - rate * d;
+        }
+      }
+    }
+    cuda::download(context, theta.values.data(), layout.size(), values.data());
+    for (const ParameterInfo& info : layout)
+      for (Index i = info.offset; i < info.offset + info.size(); ++i) {
+        const Coordinate& c = expected[oracle::at(i)];
+        const double value = static_cast<double>(values[oracle::at(i)]);
+        if (info.frozen) {
+          MESO_CHECK(value == c.theta);
+          continue;
+        }
+        MESO_CHECK_WITHIN(value, c.theta, c.first_error);
+      }
+    for (const C padding : {values[305], values[319]}) MESO_CHECK(padding == C(0));
+  });
+}
+
+}  // namespace
+
+MESO_TEST_SUITE(cuda_optimizer)
+
+MESO_TEST(sgd) {
+  check_rule<float>(cuda::SgdRule{.learning_rate = 0.1, .weight_decay = 0.1});
+  check_rule<float>(cuda::SgdRule{.learning_rate = 0.1, .momentum = 0.9, .dampening = 0.1});
+  check_rule<double>(cuda::SgdRule{.learning_rate = 0.1, .momentum = 0.9, .nesterov = true});
+}
+MESO_TEST(rmsprop) {
+  check_rule<float>(cuda::RmsPropRule{.weight_decay = 0.1});
+  check_rule<double>(cuda::RmsPropRule{.momentum = 0.9, .centered = true});
+}
+MESO_TEST(adam) {
+  check_rule<float>(cuda::AdamRule{.weight_decay = 0.1});
+  check_rule<double>(cuda::AdamRule{});
+}
+MESO_TEST(adamw) { check_rule<float>(cuda::AdamWRule{.weight_decay = 0.1}); }
+
+MESO_TEST(norm_of_all_gradients) {
+  on_device([](cuda::Context& context) {
+    ParameterLayout layout;
+    layout.add("a", 130, 301, ParameterKind::matrix);
+    layout.add("b", 1, 7, ParameterKind::bias);
+    layout.add("c", 3, 3, ParameterKind::matrix);
+    cuda::Parameters<float> gradient(layout);
+    std::vector<float> values(static_cast<std::size_t>(layout.size()), 0.0f);
+    double all = 0, without_b = 0;
+    for (const ParameterInfo& info : layout)
+      for (Index i = info.offset; i < info.offset + info.size(); ++i) {
+        const float x = static_cast<float>(1e20 * Random{1, 1}.normal(static_cast<std::uint64_t>(i)));
+        values[oracle::at(i)] = x;
+        all += static_cast<double>(x) * static_cast<double>(x);
+        if (info.name != "b") without_b += static_cast<double>(x) * static_cast<double>(x);
+      }
+    cuda::upload(context, values.data(), layout.size(), gradient.values.data());
+    MESO_CHECK_WITHIN(cuda::global_norm(context, gradient), std::sqrt(all), 1e-13 * std::sqrt(all));
+    layout.freeze("b");
+    MESO_CHECK_WITHIN(cuda::global_norm(context, gradient, layout), std::sqrt(without_b), 1e-13 * std::sqrt(without_b));
+  });
+}
+
+MESO_TEST(hadamard_is_orthogonal_and_mixes) {
+  on_device([](cuda::Context& context) {
+    for (const auto& [rows, cols] : std::vector<std::pair<Index, Index>>{{1, 1}, {1, 7}, {3, 5}, {20, 33}, {5, 2500}}) {
+      const auto axis = [&](Index size) {
+        cuda::HadamardAxis<double> a;
+        a.size = size;
+        while (2 * a.power <= size) a.power *= 2;
+        std::vector<double> signs;
+        for (Index i = 0; i < (a.power < size ? 2 : 1) * a.power; ++i)
+          signs.push_back((Random{3, 1}.bits(static_cast<std::uint64_t>(i)) & 1 ? -1 : 1) /
+                          std::sqrt(static_cast<double>(a.power)));
+        a.signs.resize(static_cast<Index>(signs.size()));
+        cuda::upload(context, signs.data(), a.signs.size(), a.signs.data());
+        return a;
+      };
+      const auto r = axis(rows), c = axis(cols);
+      DeviceMatrix<double> x(context, rows, cols, 0, 1), y(context, rows, cols), z(context, rows, cols);
+      cuda::hadamard_rotate<double>(context, r, c, false, x.constant(), y.view());
+      cuda::hadamard_rotate<double>(context, r, c, true, y.constant(), z.view());
+      double before = 0, after = 0;
+      for (const double v : x.values().data) before += v * v;
+      for (const double v : y.values().data) after += v * v;
+      MESO_CHECK_WITHIN(after, before, 1e-12 * before);
+      check_matrix("back", z.values(), x.values(), [&](Index, Index) { return 1e-13 * std::sqrt(before); });
+      MESO_CHECK(y.intact() && z.intact());
+    }
+  });
+}
+
+MESO_TEST_SUITE_END()
