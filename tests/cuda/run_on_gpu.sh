@@ -29,6 +29,19 @@ if command -v nvidia-smi >/dev/null; then
   [[ $found =~ ^[0-9]+$ ]] && architecture=$found
 fi
 mkdir -p "$build"
+# A GPU first: without one nothing needs to be built.
+cat >"$build/probe.cu" <<'CUDA'
+#include <cstdio>
+int main() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaSuccess && devices > 0) return 0;
+  std::printf("skipped: %s (%d): %s\n", cudaGetErrorName(error), static_cast<int>(error), cudaGetErrorString(error));
+  return 77;
+}
+CUDA
+"$CUDACXX" -o "$build/probe" "$build/probe.cu" >"$build/build.log" 2>&1 || { cat "$build/build.log" >&2 && exit 2; }
+"$build/probe" || exit $?
 targets=(--target test_cuda)
 [[ $table == no ]] || targets+=(table)
 if ! { cmake -S "$here/gpu" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES="$architecture" &&

@@ -39,6 +39,9 @@ BOOST_AUTO_TEST_CASE(one_channel_and_constant_rows) {
     BOOST_TEST(std::isfinite(s.max_abs(PositionClass::rest)));
   }
   BOOST_TEST(std::isnan(he_kurtosis(Eigen::MatrixXd(Eigen::MatrixXd::Random(3, 1)))));
+  BOOST_TEST(std::isnan(he_kurtosis(Eigen::MatrixXf(Eigen::MatrixXf::Constant(3, 5, 0.1f)))));
+  BOOST_TEST(std::isnan(he_kurtosis(Eigen::MatrixXd(0, 5))));
+  BOOST_TEST(std::isnan(he_kurtosis(Eigen::MatrixXd(3, 0))));
   BOOST_TEST(bondarenko_kurtosis(Eigen::MatrixXd(Eigen::MatrixXd::Constant(3, 5, 0.5))) == 0.0);
 }
 
