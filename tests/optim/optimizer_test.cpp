@@ -367,8 +367,10 @@ BOOST_AUTO_TEST_CASE(only_the_moments_in_use_are_kept) {
 
 // --- plain Eigen data
 
+// Eight rows: whole packets in any order of the elements. The scalar end of a loop may round otherwise, where the compiler
+// contracts one and not the other.
 BOOST_AUTO_TEST_CASE(every_kind_of_eigen_object) {
-  const Eigen::MatrixXd values = test::gaussian<double>(4, 3, 1), slopes = test::gaussian<double>(4, 3, 2);
+  const Eigen::MatrixXd values = test::gaussian<double>(8, 2, 1), slopes = test::gaussian<double>(8, 2, 2);
   const auto result = [&](auto theta, const auto& g) {
     AdamW optimizer({.learning_rate = 0.1, .weight_decay = 0.1});
     optimizer.step(theta, g);
@@ -378,27 +380,27 @@ BOOST_AUTO_TEST_CASE(every_kind_of_eigen_object) {
   const Eigen::MatrixXd expected = result(values, slopes);
   BOOST_TEST((expected.array() != values.array()).all());
   BOOST_TEST((result(RowMajorMatrix<double>(values), slopes) == expected));
-  BOOST_TEST((result(Eigen::Matrix<double, 4, 3>(values), slopes) == expected));
+  BOOST_TEST((result(Eigen::Matrix<double, 8, 2>(values), slopes) == expected));
   BOOST_TEST((result(Eigen::ArrayXXd(values.array()), slopes.array()) == expected));
   BOOST_TEST((result(values, RowMajorMatrix<double>(slopes)) == expected));
-  BOOST_TEST((result(values, slopes * Eigen::Matrix3d::Identity()) == expected));  // a product expression
+  BOOST_TEST((result(values, slopes * Eigen::Matrix2d::Identity()) == expected));  // a product expression
   BOOST_TEST((result(Eigen::MatrixXd(values.transpose()), slopes.transpose()) == expected.transpose()));
   // Vectors, columns, rows and fixed sizes.
   const Eigen::VectorXd v = values.col(0), dv = slopes.col(0);
   const Eigen::MatrixXd step = result(v, dv);
   BOOST_TEST((step == expected.col(0)));
   BOOST_TEST((result(Eigen::RowVectorXd(v.transpose()), dv.transpose()) == step.transpose()));
-  BOOST_TEST((result(Eigen::Vector4d(v), slopes.col(0)) == step));
+  BOOST_TEST((result(Eigen::Matrix<double, 8, 1>(v), slopes.col(0)) == step));
   BOOST_TEST((result(Eigen::MatrixXd(v), Eigen::MatrixXd(dv)) == step));
   // A map and a block are lvalues as well.
   Eigen::MatrixXd whole = values;
-  Eigen::Map<Eigen::VectorXd> flat(whole.data(), 12);
-  auto block = whole.block(1, 1, 2, 2);
+  Eigen::Map<Eigen::VectorXd> flat(whole.data(), 16);
+  auto block = whole.block(1, 0, 2, 2);
   AdamW a({.learning_rate = 0.1, .weight_decay = 0.1}), b = a;
-  a.step(flat, Eigen::Map<const Eigen::VectorXd>(slopes.data(), 12));
+  a.step(flat, Eigen::Map<const Eigen::VectorXd>(slopes.data(), 16));
   BOOST_TEST((whole.array() != values.array()).all());
   const Eigen::MatrixXd after = whole;
-  b.step(block, slopes.block(1, 1, 2, 2));
+  b.step(block, slopes.block(1, 0, 2, 2));
   BOOST_TEST(whole(0, 0) == after(0, 0));
   BOOST_TEST(whole(1, 1) != after(1, 1));
 }
