@@ -7,7 +7,6 @@
 
 #include "tests/cuda/attention_instances.hpp"
 #include "tests/cuda/device_test.hpp"
-#include "tests/support/products.hpp"
 
 using namespace meso;
 using namespace meso::test;

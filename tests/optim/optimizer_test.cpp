@@ -1,36 +1,18 @@
-#include <atomic>
 #include <boost/test/unit_test.hpp>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <meso/optim.hpp>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "support/allocations.hpp"
 #include "support/random.hpp"
 #include "support/tolerance.hpp"
 
-// Counts the calls of operator new in this program.
-namespace {
-std::atomic<long> allocations{0};
-void* counted(std::size_t size, std::size_t align) {
-  ++allocations;
-  void* p = std::aligned_alloc(align, (size + align - 1) / align * align);
-  if (!p) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-void* operator new(std::size_t size) { return counted(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t align) { return counted(size, static_cast<std::size_t>(align)); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-
 using namespace meso;
+using meso::test::allocations;
 using meso::test::within;
 
 namespace {
