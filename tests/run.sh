@@ -109,9 +109,14 @@ threads() { # MODULE...
   archer=$(clang++ -print-resource-dir)/../../libarcher.so
   [[ -e $archer ]] || { echo "libarcher.so (package libomp-dev) is not there" && return 1; }
   export OMP_TOOL_LIBRARIES=$archer TSAN_OPTIONS=ignore_noninstrumented_modules=1
-  if build/tsan/tests/planted_race >"$logs/race" 2>&1 || ! grep -q 'data race' "$logs/race"; then
-    cat "$logs/race" && echo "ThreadSanitizer did not report the planted race" && return 1
-  fi
+  # ThreadSanitizer sees a race only where both threads run in its window, which a busy machine may prevent once.
+  local attempt
+  for attempt in 1 2 3 4 5; do
+    if ! build/tsan/tests/planted_race >"$logs/race" 2>&1 && grep -q 'data race' "$logs/race"; then break; fi
+    if ((attempt == 5)); then
+      cat "$logs/race" && echo "ThreadSanitizer did not report the planted race" && return 1
+    fi
+  done
   echo "The planted race is reported"
   run_ctest tsan -R "^test_($(IFS='|' && echo "$*"))\$"
 }

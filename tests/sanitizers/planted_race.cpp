@@ -10,7 +10,10 @@ int main() {
   meso::parallel_for(context, 2, [&](meso::Index, meso::Index) {
     started.fetch_add(1, std::memory_order_relaxed);
     while (started.load(std::memory_order_relaxed) < 2) std::this_thread::yield();
-    for (int i = 0; i < 10000; ++i) shared = shared + 1;
+    for (int i = 0; i < 1000; ++i) {
+      shared = shared + 1;
+      if (i % 10 == 0) std::this_thread::yield();  // the threads take turns even on one busy core
+    }
   });
   return shared == 0;
 }
