@@ -29,7 +29,7 @@ static auto causal_attention(Index time, Index sequences) {
 int main(int argc, char** argv) {
   for (const Index time : {256, 1024}) {
     const std::string length = "/T=" + std::to_string(time);
-    bench::add_backends("attention/softmax" + length, causal_attention<Softmax>(time, bench::tokens / time));
+    bench::add("attention/softmax" + length, causal_attention<Softmax>(time, bench::tokens / time));
     bench::add("attention/softmax1" + length, causal_attention<Softmax1>(time, bench::tokens / time));
   }
   bench::add("attention/softmax/T=8192", 2, causal_attention<Softmax>(8192, 1))->Iterations(1);
