@@ -11,12 +11,19 @@ namespace meso {
 
 namespace detail {
 
-/// Fixed cut of c into tiles: a function of the shape alone, with work for many threads where there is enough.
+/// Fixed cut of c into tiles: a function of the shape alone, with work for many threads where there is enough. `thin`
+/// tiles hold all rows and few columns.
 struct ProductTiles {
   Index rows = 0, cols = 0;  ///< of c
   Index tile_rows = 128, tile_cols = 256;
 
-  ProductTiles(Index c_rows, Index c_cols) : rows(c_rows), cols(c_cols) {
+  ProductTiles(Index c_rows, Index c_cols, bool thin, Index least_cols) : rows(c_rows), cols(c_cols) {
+    if (thin) {
+      tile_rows = rows;
+      tile_cols = 128;
+      while (count() < 16 && tile_cols > least_cols) tile_cols /= 2;
+      return;
+    }
     while (count() < 16 && tile_rows > 48) {
       if (tile_cols > 128 && cols > tile_cols / 2)
         tile_cols /= 2;
@@ -25,10 +32,24 @@ struct ProductTiles {
     }
   }
   Index across() const { return (cols + tile_cols - 1) / tile_cols; }
-  Index count() const { return (rows + tile_rows - 1) / tile_rows * across(); }
+  Index down() const { return (rows + tile_rows - 1) / tile_rows; }
+  Index count() const { return down() * across(); }
   Index row(Index tile) const { return tile / across() * tile_rows; }
   Index col(Index tile) const { return tile % across() * tile_cols; }
 };
+
+/// c_l = [c_l +] alpha·Σ_p op(b)(p, j + l)·x_p for l < cols.
+template <class S>
+void add_matrix_vector(const View<const S>& b, bool transpose_b, Index j, S alpha, const S* x, bool accumulate, S* c,
+                       Index cols) {
+  using Vector = Eigen::Matrix<S, Eigen::Dynamic, 1>;
+  Eigen::Map<Vector> out(c, cols);
+  if (!accumulate) out.setZero();
+  if (transpose_b)
+    out.noalias() += alpha * (map(b.row_range(j, cols)) * Eigen::Map<const Vector>(x, b.cols));
+  else
+    out.noalias() += alpha * (map(b.col_range(j, cols)).transpose() * Eigen::Map<const Vector>(x, b.rows));
+}
 
 }  // namespace detail
 
@@ -54,7 +75,8 @@ void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<
   detail::check_gemm(a.rows, a.cols, b.rows, b.cols, c.rows, c.cols, o);
   if (c.rows == 0 || c.cols == 0) return;
   const Index k = o.transpose_a ? a.rows : a.cols;
-  const detail::ProductTiles tiles(c.rows, c.cols);
+  const bool thin = std::is_same_v<Products, PackedProducts> && c.rows <= 512;
+  const detail::ProductTiles tiles(c.rows, c.cols, thin, detail::Panels<S>::panel_cols);
   const auto each_tile = [&](auto&& product) {
     parallel_for(context, tiles.count(), [&](Index t, Index worker) {
       const Index i = tiles.row(t), j = tiles.col(t);
@@ -70,32 +92,59 @@ void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<
   };
 
   if constexpr (std::is_same_v<Products, PackedProducts>) {
-    using detail::LeftOperand, detail::Panels;
+    using detail::LeftOperand, detail::PackedRows, detail::Panels;
+    if (c.rows <= 4) {  // memory's work: b is read once, in place
+      const auto rows = context.workspace.template take<S>(o.transpose_a ? workers(context) * k : 0);
+      each_tile([&](const View<S>& tile, Index, Index j, Index worker, bool accumulate) {
+        for (Index r = 0; r < tile.rows; ++r) {
+          const S* x = o.transpose_a ? rows.data() + worker * k : a.row(r);
+          if (o.transpose_a) detail::transpose_copy(a.data + r, a.stride, k, Index{1}, rows.data() + worker * k, k);
+          detail::add_matrix_vector<S>(b, o.transpose_b, j, static_cast<S>(o.alpha), x, accumulate, tile.row(r),
+                                       tile.cols);
+        }
+      });
+      return;
+    }
     constexpr Index panel_cols = Panels<S>::panel_cols;
     static_assert(128 % panel_cols == 0, "a tile is whole panels");
-    const auto packed = context.workspace.template take<S>(Panels<S>::size(k, c.cols));
+    const Index depth = detail::product_depth(k), runs = depth == 0 ? 0 : (k + depth - 1) / depth;
+    const Index left_stride = tiles.tile_rows + 16;
+    const auto packed_a = context.workspace.template take<S>(!o.transpose_a ? 0
+                                                             : thin         ? PackedRows<S>::size(c.rows, k)
+                                                                            : workers(context) * depth * left_stride);
+    const auto packed_b = context.workspace.template take<S>(thin ? workers(context) * depth * tiles.tile_cols
+                                                                  : Panels<S>::size(k, c.cols));
     const Index panels = Panels<S>::count(c.cols), group = 4;
-    parallel_for(context, (panels + group - 1) / group, [&](Index g, Index) {
-      detail::pack_panels<S>(b, o.transpose_b, g * group, (std::min)(panels, (g + 1) * group), packed.data());
-    });
-    const Panels<S> right{packed.data(), k, c.cols};
-    // A transposed a is read across its rows; a copy of one run keeps these reads in few pages and cache sets.
-    const Index depth = detail::product_depth(k), copy_stride = tiles.tile_rows + 16;
-    const auto copies = context.workspace.template take<S>(o.transpose_a ? workers(context) * depth * copy_stride : 0);
+    if (!thin) {
+      parallel_for(context, (panels + group - 1) / group, [&](Index g, Index) {
+        detail::pack_panels<S>(b, o.transpose_b, g * group, (std::min)(panels, (g + 1) * group), packed_b.data());
+      });
+    } else if (o.transpose_a) {
+      parallel_for(context, runs, [&](Index run, Index) {
+        const Index first = run * depth;
+        PackedRows<S>::pack(a.row_range(first, (std::min)(depth, k - first)), first, k, packed_a.data());
+      });
+    }
     each_tile([&](const View<S>& tile, Index i, Index j, Index worker, bool accumulate) {
       for (Index first = 0; first < k; first += depth) {
         const Index count = (std::min)(depth, k - first);
-        LeftOperand<S> left = LeftOperand<S>::of(a, o.transpose_a).from(i, 0);
-        if (o.transpose_a) {
-          S* const copy = copies.data() + worker * depth * copy_stride;
+        LeftOperand<S> left = LeftOperand<S>::of(a, false).from(o.transpose_a ? 0 : i, first);
+        if (o.transpose_a && thin) {
+          left = PackedRows<S>::operand(packed_a.data(), k).from(0, first);
+        } else if (o.transpose_a) {
+          S* const copy = packed_a.data() + worker * depth * left_stride;
           for (Index p = 0; p < count; ++p)
-            std::copy(a.row(first + p) + i, a.row(first + p) + i + tile.rows, copy + p * copy_stride);
-          left = {copy - first * copy_stride, 1, copy_stride};
+            std::copy(a.row(first + p) + i, a.row(first + p) + i + tile.rows, copy + p * left_stride);
+          left = {copy, 1, left_stride};
         }
-        const Panels<S> of_tile{right.panel(j / panel_cols), k, tile.cols};
-        detail::panel_product<S>(left, of_tile, 0, Panels<S>::count(tile.cols), tile, static_cast<S>(o.alpha),
+        Panels<S> right{packed_b.data() + j * k + first * panel_cols, k, tile.cols};
+        if (thin)
+          right = detail::pack_panels<S>(
+              o.transpose_b ? b.block(j, first, tile.cols, count) : b.block(first, j, count, tile.cols), o.transpose_b,
+              packed_b.data() + worker * depth * tiles.tile_cols);
+        detail::panel_product<S>(left, right, 0, Panels<S>::count(tile.cols), tile, static_cast<S>(o.alpha),
                                  accumulate || first > 0, [&](Index, Index) {
-                                   return detail::Extent{first, count, 0, tile.cols};
+                                   return detail::Extent{0, count, 0, tile.cols};
                                  });
       }
     });

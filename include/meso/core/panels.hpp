@@ -95,17 +95,51 @@ Panels<S> pack_panels(const View<const S>& b, bool transposed, S* out) {
   return {out, depth, cols};
 }
 
-/// The left-hand side: element (i, p) is data[i·row_step + p·step].
+/// The left-hand side. Blocks of ProductKernel<S>::rows rows begin `block_step` a row apart; in a block element (r, p) is
+/// at r·row_step + p·step.
 template <class S>
 struct LeftOperand {
   const S* data = nullptr;
   Index row_step = 0;
   Index step = 1;
+  Index block_step = row_step;
 
   static LeftOperand of(const View<const S>& a, bool transposed) {
     return transposed ? LeftOperand{a.data, 1, a.stride} : LeftOperand{a.data, a.stride, 1};
   }
-  LeftOperand from(Index row, Index p) const { return {data + row * row_step + p * step, row_step, step}; }
+  /// The operand from row `row`, the first of a block, and from p on.
+  LeftOperand from(Index row, Index p) const {
+    return {data + row * block_step + p * step, row_step, step, block_step};
+  }
+};
+
+/// Rows of a left-hand side, packed in blocks of ProductKernel<S>::rows. In a block the elements of each p follow each
+/// other; a line lies between blocks, whose starts would share a cache set otherwise.
+template <class S>
+struct PackedRows {
+  static constexpr Index block = ProductKernel<S>::rows;
+
+  static constexpr Index block_step(Index depth) { return depth + 2; }
+  /// Elements of `rows` packed rows.
+  static constexpr Index size(Index rows, Index depth) {
+    return (rows + block - 1) / block * block * block_step(depth);
+  }
+  static LeftOperand<S> operand(const S* packed, Index depth) { return {packed, 1, block, block_step(depth)}; }
+
+  /// Packs rows [first, first + a.rows) of a matrix of `depth` rows, whose columns are the rows of aᵀ; rows past the
+  /// last are 0.
+  static void pack(const View<const S>& a, Index first, Index depth, S* out) {
+    const Index whole = a.cols / block * block;
+    for (Index p = 0; p < a.rows; ++p) {
+      const S* const from = a.row(p);
+      S* const to = out + (first + p) * block;
+      for (Index i = 0; i < whole; i += block) std::copy(from + i, from + i + block, to + i * block_step(depth));
+      if (whole < a.cols) {
+        S* const last = to + whole * block_step(depth);
+        std::fill(std::copy(from + whole, from + a.cols, last), last + block, S(0));
+      }
+    }
+  }
 };
 
 /// What a block of rows of a product takes part in: the run of k that it sums over, and its columns that are wanted

@@ -26,11 +26,9 @@ LossSum cross_entropy(CpuContext<Products>& context, const ConstView<S>& logits,
   loss.count = detail::count_targets(targets, logits.cols);
   const S scale = loss.count > 0 ? static_cast<S>(gradient_scale / static_cast<double>(loss.count)) : S(0);
   const auto row_loss = context.workspace.template take<double>(logits.rows);
-  const auto exponentials = context.workspace.template take<S>(workers(context) * padded<S>(logits.cols));
   const RowTiles tiles = RowTiles::of(logits.rows, logits.cols);
-  parallel_for(context, tiles.count(), [&](Index t, Index worker) {
+  parallel_for(context, tiles.count(), [&](Index t, Index) {
     const RowTile tile = tiles[t];
-    const Array<S> scratch(exponentials.data() + worker * padded<S>(logits.cols), logits.cols);
     for (Index i = tile.first; i < tile.first + tile.count; ++i) {
       const Token target = targets[static_cast<std::size_t>(i)];
       if (target == ignored_target) {
@@ -39,11 +37,10 @@ LossSum cross_entropy(CpuContext<Products>& context, const ConstView<S>& logits,
         continue;
       }
       const ConstArray<S> x = row_array(logits, i);
-      const S top = x.template maxCoeff<Eigen::PropagateNaN>();
+      const S top = shift_of<S>(x);
       const S at_target = x[target];
-      Array<S> e = dlogits.data ? row_array(dlogits, i) : scratch;
-      e = flushed_exp(x - top);
-      const S sum = e.sum();
+      Array<S> e(dlogits.data ? dlogits.row(i) : nullptr, logits.cols);
+      const S sum = exp_and_sum<S>(x, top, e);
       row_loss.data()[i] = static_cast<double>(std::log(sum)) + static_cast<double>(top - at_target);
       if (dlogits.data) {
         e *= scale / sum;

@@ -13,7 +13,7 @@ namespace detail {
 template <class S>
 S null_logit_shift(S s, ConstArray<S> z) {
   if (z.size() == 0) return s;
-  const S top = z.template maxCoeff<Eigen::PropagateNaN>();
+  const S top = shift_of<S>(z);
   return top > s || top != top ? top : s;
 }
 }  // namespace detail
@@ -30,8 +30,7 @@ S null_logit_forward(std::type_identity_t<S> s, ConstArray<S> z, Array<S> p) {
     p.setZero();
     return top;
   }
-  p = flushed_exp(z - top);
-  const S sum = std::exp(s - top) + p.sum();
+  const S sum = std::exp(s - top) + exp_and_sum<S>(z, top, p);
   p *= S(1) / sum;
   return top + std::log(sum);
 }
@@ -54,7 +53,7 @@ S null_logit_mass(std::type_identity_t<S> s, ConstArray<S> z) {
   if (s == -std::numeric_limits<S>::infinity()) return S(0);
   const S top = detail::null_logit_shift<S>(s, z);
   const S null = std::exp(s - top);
-  return null / (null + flushed_exp(z - top).sum());
+  return null / (null + exp_and_sum<S>(z, top, {nullptr, z.size()}));
 }
 
 }  // namespace meso

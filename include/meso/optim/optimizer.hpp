@@ -287,13 +287,16 @@ class Optimizer {
         parallel_for(context, (info.size() + size - 1) / size,
                      [&](Index t, Index) { f(t * size, std::min<Index>(size, info.size() - t * size)); });
       };
-      View<const S> g = parameter_view(gradient, info);
-      if (!k.plain_gradient()) {
-        tiles([&](Index first, Index count) { load(first, count, a + first); });
-        g = scratch_a.view(info.rows, info.cols);
-      }
-      plan.rotate(context, g, scratch_b.view(info.rows, info.cols));
-      tiles([&](Index first, Index count) { in_runs(first, count, b + first, a + first); });
+      // The scale of the gradient is applied behind the rotation, in a pass that is there; a decay must come before.
+      const bool decays = k.coupled_decay != S(0);
+      if (decays) tiles([&](Index first, Index count) { load(first, count, a + first); });
+      plan.rotate(context,
+                  decays ? View<const S>(scratch_a.view(info.rows, info.cols)) : parameter_view(gradient, info),
+                  scratch_b.view(info.rows, info.cols));
+      tiles([&](Index first, Index count) {
+        if (!decays && k.gradient_scale != S(1)) array(b + first, count) *= k.gradient_scale;
+        in_runs(first, count, b + first, a + first);
+      });
       plan.rotate_back(context, View<const S>(scratch_a.view(info.rows, info.cols)),
                        scratch_b.view(info.rows, info.cols));
       tiles([&](Index first, Index count) { store(first, count, b + first); });
