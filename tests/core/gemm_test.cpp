@@ -22,8 +22,28 @@ namespace {
 struct Case {
   Index m, n, k;
 };
-constexpr Case cases[] = {{1, 1, 1}, {3, 5, 7},     {1, 17, 33},  {64, 1, 9},    {63, 65, 31},  {5, 7, 0},
-                          {0, 4, 3}, {130, 258, 5}, {300, 49, 3}, {257, 513, 2}, {17, 40, 700}, {70, 33, 257}};
+constexpr Case cases[] = {{1, 1, 1},
+                          {3, 5, 7},
+                          {1, 17, 33},
+                          {64, 1, 9},
+                          {63, 65, 31},
+                          {5, 7, 0},
+                          {0, 4, 3},
+                          // up to 4 rows
+                          {1, 600, 300},
+                          {4, 65, 513},
+                          {2, 7, 0},
+                          // up to 512 rows
+                          {130, 258, 5},
+                          {300, 49, 3},
+                          {257, 513, 2},
+                          {17, 40, 700},
+                          {70, 33, 257},
+                          {512, 35, 9},
+                          // more
+                          {513, 33, 257},
+                          {700, 300, 3},
+                          {600, 1, 530}};
 
 template <class Products, class S>
 void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
@@ -57,11 +77,11 @@ void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
 }
 
 template <class S, class Products = PackedProducts>
-RowMajorMatrix<S> product(int threads) {
-  const RowMajorMatrix<S> a = gaussian<S>(211, 97, 4), b = gaussian<S>(301, 97, 5);
-  RowMajorMatrix<S> c(211, 301);
+RowMajorMatrix<S> product(Index rows, int threads) {
+  const RowMajorMatrix<S> a = gaussian<S>(97, rows, 4), b = gaussian<S>(301, 97, 5);
+  RowMajorMatrix<S> c(rows, 301);
   CpuContext<Products> context(threads);
-  gemm<Products, S>(context, cview(a), cview(b), view(c), {.transpose_b = true});
+  gemm<Products, S>(context, cview(a), cview(b), view(c), {.transpose_a = true, .transpose_b = true});
   return c;
 }
 
@@ -114,15 +134,18 @@ BOOST_AUTO_TEST_CASE(bias_is_added_to_every_row) {
 
 // The tiles cover c, each once, and the epilogue sees them finished.
 BOOST_AUTO_TEST_CASE_TEMPLATE(epilogue_sees_every_finished_tile, Products, Backends) {
-  const RowMajorMatrix<float> a = gaussian<float>(150, 7, 1), b = gaussian<float>(7, 300, 2);
-  const float bias[300] = {};
-  RowMajorMatrix<float> c(150, 300), copy = RowMajorMatrix<float>::Zero(150, 300);
-  CpuContext<Products> context(2);
-  gemm<Products, float>(context, cview(a), cview(b), view(c), {}, bias, [&](const View<float>& tile, Index i, Index j) {
-    map(view(copy).block(i, j, tile.rows, tile.cols)) += map(tile);
-  });
-  BOOST_TEST((c.array() == copy.array()).all());
-  BOOST_TEST(c.array().abs().minCoeff() > 0);
+  for (const Index rows : {2, 150, 600}) {
+    const RowMajorMatrix<float> a = gaussian<float>(rows, 7, 1), b = gaussian<float>(7, 300, 2);
+    const float bias[300] = {};
+    RowMajorMatrix<float> c(rows, 300), copy = RowMajorMatrix<float>::Zero(rows, 300);
+    CpuContext<Products> context(2);
+    const auto add = [&](const View<float>& tile, Index i, Index j) {
+      map(view(copy).block(i, j, tile.rows, tile.cols)) += map(tile);
+    };
+    gemm<Products, float>(context, cview(a), cview(b), view(c), {}, bias, add);
+    BOOST_TEST((c.array() == copy.array()).all());
+    BOOST_TEST(c.array().abs().minCoeff() > 0);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(wrong_shapes_are_named) {
@@ -136,7 +159,9 @@ BOOST_AUTO_TEST_CASE(wrong_shapes_are_named) {
 
 // The bits must not depend on our threads, OpenMP's default or Eigen's setting; the user's settings stay as they were.
 BOOST_AUTO_TEST_CASE(same_bits_for_any_threads) {
-  const RowMajorMatrix<float> reference = product<float>(1);
+  constexpr Index rows[] = {3, 211, 601};
+  const RowMajorMatrix<float> reference[] = {product<float>(rows[0], 1), product<float>(rows[1], 1),
+                                             product<float>(rows[2], 1)};
   const int eigen_before = Eigen::nbThreads();
   for (const int eigen_threads : {0, 1, 2}) {
     Eigen::setNbThreads(eigen_threads);
@@ -147,7 +172,8 @@ BOOST_AUTO_TEST_CASE(same_bits_for_any_threads) {
 #endif
       const int setting = Eigen::nbThreads();
       for (const int threads : {1, 2, 3}) {
-        BOOST_TEST((product<float>(threads).array() == reference.array()).all());
+        for (int i = 0; i < 3; ++i)
+          BOOST_TEST((product<float>(rows[i], threads).array() == reference[i].array()).all());
         BOOST_TEST(Eigen::nbThreads() == setting);
       }
 #ifdef _OPENMP
