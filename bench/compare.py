@@ -61,7 +61,7 @@ class Ours:
         self.cases = collections.defaultdict(dict)  # name: {label: (executable, full name)}
         for executable in sorted(BUILD.glob("*_bench")):
             for full in self.output(executable, "--benchmark_list_tests").split():
-                bare = re.sub(r"/real_time|/iterations:\d+", "", full)
+                bare = re.sub(r"/real_time|/manual_time|/iterations:\d+", "", full)
                 name, backend = re.match(r"(.*/threads=\d+)(?:/(\w+))?$", bare).groups()
                 self.cases[name][self.labels[backend]] = executable, full
 
@@ -80,7 +80,7 @@ class Ours:
         result = json.loads(output)["benchmarks"][0]
         return {
             "seconds": result["real_time"] * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[result["time_unit"]],
-            **{key: result[key] for key in ("FLOP/s", "B/s", "tokens/s", "workspace MB") if key in result},
+            **{key: result[key] for key in report.COUNTERS if key in result},
         }
 
 

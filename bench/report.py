@@ -14,6 +14,8 @@ STEP = "model/step/gpt2/adam/threads=2"
 AXES = {"time": "sequence length", "layers": "layers", "width": "width", "batch": "sequences"}
 OURS = "ours"
 RATES = ("FLOP/s", "B/s")
+PAIR = ("ratio", "first", "second")  # two of ours, measured in turn in one process
+COUNTERS = (*RATES, "tokens/s", "workspace MB", *PAIR)
 NOT_RUN = "not run"
 
 
@@ -52,7 +54,8 @@ class Results:
             ceiling, key, label = "core/fma_peak", "FLOP/s", "FMA peak"
         elif (rate := self.median(name, runner, "B/s")) is not None:
             key, label = "B/s", "bandwidth"
-            size = "step" if "/step/" in name else "large"
+            of_step = "mlp" if "gelu" in name else "logits" if "cross_entropy" in name else "width"
+            size = of_step if "/step/" in name else "large"
             ceiling = "core/adam_pass" if name.startswith("optim") else f"core/copy/{size}"
         else:
             return None
@@ -96,6 +99,11 @@ def lines(results, bars):
         load = f"load {median(s['load'] for r in runners.values() for s in r.values()):.2f}"
         if OURS not in runners:
             yield f"{name}: {NOT_RUN}"
+            continue
+        if results.values(name, key="ratio"):
+            first, second = (spread(results.values(name, key=k)) for k in ("first", "second"))
+            ratio = spread(results.values(name, key="ratio"), "{:.3f}".format)
+            yield f"{name}: {first}, {second}, ratio {ratio}, {load}"
             continue
         rates = [rate_text(results.median(name, key=k), k) for k in RATES if results.median(name, key=k)]
         ours = ", ".join([spread(results.values(name)), *rates])
@@ -152,22 +160,17 @@ def figures(results):
                 "60 % of peak",
             ))
 
-    def against(what, name, to, bar, goal):
-        """Time of `name` in times of `to`, both ours."""
-        rows.append((
-            what,
-            seconds_text(results.median(name)),
-            seconds_text(results.median(to)),
-            ratio_text(to, OURS, name, OURS, digits=3),
-            "–",
-            bar,
-            goal,
-        ))
+    def against(what, pair, bar, goal):
+        """Time of the pair's first in times of its second, both ours."""
+        first, second, ratio = (results.median(pair, key=k) for k in ("first", "second", "ratio"))
+        ratio = NOT_RUN if ratio is None else f"{ratio:.3f}"
+        rows.append((what, seconds_text(first), seconds_text(second), ratio, "–", bar, goal))
 
-    for where in ("attention/{}/T=256/threads=2", "attention/{}/T=1024/threads=2", "model/step/{}/adam/threads=2"):
-        plain, one = ("gpt2", "gpt2_softmax1") if "step" in where else ("softmax", "softmax1")
-        what = "whole step" if "step" in where else where.split("/")[2].replace("=", " = ")
-        against(f"softmax-1 / softmax, {what}", where.format(one), where.format(plain), "1.02", "1.00")
+    for length in (256, 1024):
+        against(
+            f"softmax-1 / softmax, T = {length}", f"attention/pair/softmax1_softmax/T={length}/threads=2", "1.02", "1.00"
+        )
+    against("softmax-1 / softmax, whole step", "model/pair/softmax1_softmax/threads=2", "1.02", "1.00")
 
     memory = results.median("attention/softmax/T=8192/threads=2", key="workspace MB")
     memory_text = NOT_RUN if memory is None else f"{memory:.3g} MB"
@@ -181,10 +184,9 @@ def figures(results):
         "80 %",
         "–",
     ))
-    step = "model/step/gpt2_softmax1/{}/threads=2".format
     for rotation, bar, goal in (("Hadamard", "1.03", "1.015"), ("Kronecker", "1.45", "–")):
-        rotated = step(f"ortho_adam_{rotation.lower()}")
-        against(f"OrthoAdam ({rotation}) / Adam, whole step", rotated, step("adam"), bar, goal)
+        pair = f"model/pair/{rotation.lower()}_adam/threads=2"
+        against(f"OrthoAdam ({rotation}) / Adam, whole step", pair, bar, goal)
     cost = results.ratio(STEP, OURS, "model/statistics/threads=2", OURS)
     rows.append((
         "All statistics each 10th step, share of step time",
@@ -214,15 +216,7 @@ def figures(results):
                     "70 %",
                     "–",
                 ))
-    rows.append((
-        "1 → 2 threads, whole step",
-        seconds_text(results.median(STEP)),
-        seconds_text(results.median(STEP.replace("=2", "=1"))),
-        ratio_text(STEP, OURS, STEP.replace("=2", "=1"), OURS),
-        "–",
-        "1.8",
-        "1.9",
-    ))
+    against("1 → 2 threads, whole step", "model/pair/one_two_threads/threads=2", "1.8", "1.9")
     return rows
 
 
@@ -302,7 +296,7 @@ def machine(build, env):
 
 
 def write_csv(samples, path):
-    keys = ["round", "name", "runner", "seconds", "FLOP/s", "B/s", "tokens/s", "workspace MB", "load"]
+    keys = ["round", "name", "runner", "seconds", *COUNTERS, "load"]
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, keys, restval="")
         writer.writeheader()

@@ -2,11 +2,13 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
 #include <meso/core/eigen_products.hpp>
 #include <meso/core/gemm.hpp>
 #include <meso/core/random.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 #ifdef MESO_WITH_OPENBLAS
 #include <meso/core/blas.hpp>
 #endif
@@ -55,6 +57,47 @@ void measure(benchmark::State& state, const Work& work, F&& f) {
   rate("FLOP/s", work.flops);
   rate("B/s", work.bytes);
   rate("tokens/s", work.tokens);
+}
+
+/// Times `a` and `b` in turn, so that a machine that drifts slows down both: "ratio" is the median of a's time in times of
+/// b's, "first" and "second" are the medians of their seconds. The first calls do not count.
+template <class A, class B>
+void measure_pair(benchmark::State& state, A&& a, B&& b) {
+  const auto seconds = [](auto& f) {
+    const auto start = std::chrono::steady_clock::now();
+    benchmark::DoNotOptimize(f());
+    benchmark::ClobberMemory();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const auto median = [](std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+    return values[values.size() / 2];
+  };
+  seconds(a);
+  seconds(b);
+  std::vector<double> first, second, ratios;
+  for (auto _ : state) {
+    double of_a = 0, of_b = 0;
+    if (ratios.size() % 2 == 0) of_a = seconds(a);
+    of_b = seconds(b);
+    if (ratios.size() % 2 == 1) of_a = seconds(a);
+    first.push_back(of_a);
+    second.push_back(of_b);
+    ratios.push_back(of_a / of_b);
+    state.SetIterationTime(of_a + of_b);
+  }
+  state.counters["ratio"] = median(ratios);
+  state.counters["first"] = median(first);
+  state.counters["second"] = median(second);
+}
+
+/// Registers `run(state)`, which calls measure_pair, as name/threads=2.
+template <class F>
+void add_pair(const std::string& name, int pairs, F run) {
+  benchmark::RegisterBenchmark((name + "/threads=2").c_str(), run)
+      ->UseManualTime()
+      ->Iterations(pairs)
+      ->Unit(benchmark::kMillisecond);
 }
 
 /// Registers `run(state, context)` as name/threads=N[/backend].

@@ -92,6 +92,9 @@ int main(int argc, char** argv) {
   };
   bench::add("core/memcpy/large", library_copy);
   bench::add("core/copy/large", copy_of(bench::large_size(2)));
-  bench::add("core/copy/step", copy_of(bench::tokens * bench::width));
+  // At the sizes of the step's arrays, which a cache may hold.
+  bench::add("core/copy/width", copy_of(bench::tokens * bench::width));
+  bench::add("core/copy/mlp", copy_of(bench::tokens * bench::mlp_width));
+  bench::add("core/copy/logits", copy_of(bench::tokens * bench::vocabulary));
   return bench::run(argc, argv);
 }

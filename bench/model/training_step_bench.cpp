@@ -6,22 +6,50 @@
 using namespace meso;
 
 template <class Optimizer, class Architecture>
+struct TrainingStep {
+  TransformerConfig<Architecture> config;
+  Index sequences;
+  Transformer<float, Architecture> model{config};
+  std::vector<Token> tokens = bench::random_tokens(sequences * config.context, 0);
+  std::vector<Token> targets = bench::random_tokens(sequences * config.context, 1);
+  TransformerCache<float> cache{};
+  Parameters<float> gradients = model.gradients();
+  Optimizer optimizer{{.learning_rate = 1e-4}};
+
+  template <class Products>
+  double operator()(CpuContext<Products>& context) {
+    model.forward(context, tokens, config.context, cache);
+    const LossSum loss = model.backward(context, targets, cache, gradients);
+    optimizer.step(context, model.parameters(), gradients,
+                   {.gradient_scale = clip_scale(global_norm(context, gradients), 1.0)});
+    return loss.sum;
+  }
+};
+
+template <class Optimizer, class Architecture>
 static auto training_step(const TransformerConfig<Architecture>& config, Index sequences) {
   return [=]<class Products>(benchmark::State& state, CpuContext<Products>& context) {
-    Transformer<float, Architecture> model(config);
-    const Index count = sequences * config.context;
-    const std::vector<Token> tokens = bench::random_tokens(count, 0), targets = bench::random_tokens(count, 1);
-    TransformerCache<float> cache;
-    auto gradients = model.gradients();
-    Optimizer optimizer({.learning_rate = 1e-4});
-    bench::measure(state, {.flops = bench::step_flops(model, sequences), .tokens = static_cast<double>(count)}, [&] {
-      model.forward(context, tokens, config.context, cache);
-      const LossSum loss = model.backward(context, targets, cache, gradients);
-      optimizer.step(context, model.parameters(), gradients,
-                     {.gradient_scale = clip_scale(global_norm(context, gradients), 1.0)});
-      return loss.sum;
-    });
+    TrainingStep<Optimizer, Architecture> step{config, sequences};
+    const double tokens = static_cast<double>(step.tokens.size());
+    bench::measure(state, {.flops = bench::step_flops(step.model, sequences), .tokens = tokens},
+                   [&] { return step(context); });
   };
+}
+
+/// First's step in times of Second's.
+template <class First, class Second>
+static void add_pair(const std::string& name, int first_threads = 2) {
+  bench::add_pair("model/pair/" + name, 5, [=](benchmark::State& state) {
+    CpuContext<> context(first_threads), other(2);
+    const auto step =
+        []<class Optimizer, class Architecture>(std::type_identity<TrainingStep<Optimizer, Architecture>>) {
+          return TrainingStep<Optimizer, Architecture>{bench::step_config<Architecture>(), bench::batch};
+        };
+    auto first = step(std::type_identity<First>{});
+    auto second = step(std::type_identity<Second>{});
+    bench::measure_pair(
+        state, [&] { return first(context); }, [&] { return second(other); });
+  });
 }
 
 static void add_curves() {
@@ -50,13 +78,13 @@ static void add_curves() {
 
 int main(int argc, char** argv) {
   const auto gpt2 = bench::step_config<Gpt2>();
-  const auto softmax1 = bench::step_config<Gpt2Softmax1>();
   bench::add_backends("model/step/gpt2/adam", training_step<Adam>(gpt2, bench::batch));
-  bench::add("model/step/gpt2_softmax1/adam", 2, training_step<Adam>(softmax1, bench::batch));
-  bench::add("model/step/gpt2_softmax1/ortho_adam_hadamard", 2,
-             training_step<OrthoAdam<HadamardRotation>>(softmax1, bench::batch));
-  bench::add("model/step/gpt2_softmax1/ortho_adam_kronecker", 2,
-             training_step<OrthoAdam<KroneckerRotation>>(softmax1, bench::batch));
+  using Plain = TrainingStep<Adam, Gpt2>;
+  using Softmax1 = TrainingStep<Adam, Gpt2Softmax1>;
+  add_pair<Softmax1, Plain>("softmax1_softmax");
+  add_pair<TrainingStep<OrthoAdam<HadamardRotation>, Gpt2Softmax1>, Softmax1>("hadamard_adam");
+  add_pair<TrainingStep<OrthoAdam<KroneckerRotation>, Gpt2Softmax1>, Softmax1>("kronecker_adam");
+  add_pair<Plain, Plain>("one_two_threads", 1);
   bench::add("model/step/llama/adam", 2, training_step<Adam>(bench::step_config<Llama>(), bench::batch));
   add_curves();
   return bench::run(argc, argv);
