@@ -147,7 +147,7 @@ struct HadamardRotation {
         for (Index b = 0; b < bundles; ++b)
           detail::transpose_copy<S>(x + b * lanes * lanes, lanes, lanes, count, block(b, first), lanes);
       });
-      parallel_for(context, bundles, [&](Index b, Index worker) {
+      const auto column_bundle = [&](Index b, Index worker) {
         S *const x = block(b, 0), *g = x, *u = scratch.data() + worker * area;
         const Index count = std::min<Index>(lanes, cols - b * lanes);
         if (rows > 1) rows_.forward(x);
@@ -158,7 +158,11 @@ struct HadamardRotation {
         direction(b * lanes * rows, rows * count, g, u);
         for (Index i = 0; i < rows; ++i) std::copy(u + i * count, u + i * count + count, x + i * lanes);
         if (rows > 1) rows_.backward(x);
-      });
+      };
+      if (rows > 1)
+        parallel_for(context, bundles, column_bundle);
+      else  // less than the start of a thread
+        for (Index b = 0; b < bundles; ++b) column_bundle(b, 0);
       row_bundles([&](Index first, Index count, S* x, S* in_rows) {
         if (count < lanes) std::fill(x, x + bundles * lanes * lanes, S(0));
         for (Index b = 0; b < bundles; ++b)
