@@ -13,6 +13,5 @@
 #include <meso/cuda/quantized_matrix.cuh>
 #include <meso/cuda/sinks.cuh>
 #include <meso/cuda/statistics.cuh>
-#include <meso/cuda/train.hpp>
 #include <meso/cuda/transformer.cuh>
 #include <meso/model/transformer.hpp>

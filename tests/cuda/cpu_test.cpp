@@ -80,7 +80,7 @@ void check_gradients(TransformerConfig<A> config, double bound, double scale = 0
     for (Index i = 0; i < expected.values.size(); ++i)
       weights.push_back(static_cast<C>(reference.parameters().values.data()[i]));
     cuda::upload(context, weights.data(), expected.values.size(), model.parameters().values.data());
-    cuda::TransformerCache<T> device_cache;
+    TransformerCache<T, Cuda> device_cache;
     auto gradients = model.gradients();
     model.forward(context, tokens, 10, device_cache);
     const LossSum sum = model.backward(context, targets, device_cache, gradients, Accumulate::no, 0.5);
