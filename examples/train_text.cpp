@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
     stream.validation_batch(number, 1, time, batch);
   };
   const meso::LossSum loss = meso::evaluate(context, model, held_out, stream.validation_windows(time), cache);
-  meso::add_hidden_states(cache, hidden);
+  meso::add_hidden_states(context, cache, hidden);
   meso::add_attention(context, model, cache, sinks);
   const double perplexity = std::exp(loss.mean());
   std::cout << "after " << steps << " steps: perplexity " << perplexity << ", kurtosis "

@@ -36,8 +36,8 @@ requires(P::on_device) void fill_rotation([[maybe_unused]] const P& position, [[
     table.resize(context * head_size);
     for (Index t = 0; t < context; ++t)
       for (Index i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(t) * std::pow(position.base, -2.0 * static_cast<double>(i) /
-                                                                                  static_cast<double>(head_size));
+        const double angle = static_cast<double>(t) *
+                             std::pow(position.base, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
         table.data()[t * head_size + i] = static_cast<S>(std::cos(angle));
         table.data()[t * head_size + half + i] = static_cast<S>(std::sin(angle));
       }

@@ -49,8 +49,8 @@ void linear_activation_forward(CpuContext<Products>& context, const Linear& line
 /// Error: as linear_backward, and the policy's of du. Throws: std::invalid_argument on a shape mismatch.
 template <class A, class Products, class S>
 void activation_linear_backward(CpuContext<Products>& context, const A& activation, const ConstView<S>& u,
-                                const ConstView<S>& y, const ConstView<S>& w, const ConstView<S>& dz,
-                                const View<S>& dy, const View<S>& du, const std::type_identity_t<View<S>>& dw,
+                                const ConstView<S>& y, const ConstView<S>& w, const ConstView<S>& dz, const View<S>& dy,
+                                const View<S>& du, const std::type_identity_t<View<S>>& dw,
                                 std::type_identity_t<S>* dbias, Accumulate accumulate) {
   if constexpr (A::gated) {
     linear_backward(context, y, w, dz, dy, dw, dbias, accumulate);

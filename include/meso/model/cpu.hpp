@@ -91,8 +91,7 @@ void set_tokens(CpuContext<Products>&, std::span<const Token> tokens, Index, std
 template <class Products, class Normalizer, class Mask, class S>
 void attention_forward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
                        const AttentionShape& shape, const std::type_identity_t<S>* theta, const ConstView<S>& q,
-                       const ConstView<S>& k, const ConstView<S>& v, const View<S>& o,
-                       const View<S>& /*saved*/) {
+                       const ConstView<S>& k, const ConstView<S>& v, const View<S>& o, const View<S>& /*saved*/) {
   attention_forward<Products, Normalizer, Mask, S>(context, normalizer, mask, shape, theta, q, k, v, o);
 }
 

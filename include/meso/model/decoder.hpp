@@ -45,8 +45,7 @@ class Transformer {
         position_(On::policy(config_.position)),
         mlp_(On::policy(config_.mlp)),
         numbers_(declare_parameters(config_)),
-        parameters_(
-            On::send(context, initial_parameters<Accumulator<Scalar>>(config_, numbers_, norm_, normalizer_))) {
+        parameters_(On::send(context, initial_parameters<Accumulator<Scalar>>(config_, numbers_, norm_, normalizer_))) {
     On::check_shape(attention_shape(1, 1));
     meso::Buffer<Accumulator<Scalar>> table;
     fill_rotation(position_, config_.context, head_size(), table);
@@ -62,6 +61,14 @@ class Transformer {
   const Masters& parameters() const { return parameters_; }
   /// A zeroed buffer of this model's layout, for gradients.
   Gradients gradients() const { return Gradients(parameters_.layout); }
+
+  /// The weights that the products see: parameters(), or where these are wider their rounding by the last forward pass.
+  const Weights& weights([[maybe_unused]] const Cache& cache) const {
+    if constexpr (std::is_same_v<Weights, Masters>)
+      return parameters_;
+    else
+      return cache.rounded;
+  }
 
   AttentionShape attention_shape(Index batch, Index time) const {
     return {batch, time, config_.heads, config_.key_value_heads, head_size(), config_.context};
@@ -158,8 +165,7 @@ class Transformer {
     // x₀ = embedding(tokens) + positions; a tied table already holds the head's gradient.
     embedding_backward(context, cache.tokens, ConstView(dx), g[numbers_.token],
                        detail::tied_head<A>() ? Accumulate::yes : accumulate);
-    if (numbers_.position >= 0)
-      position_backward(context, cache.time, ConstView(dx), g[numbers_.position], accumulate);
+    if (numbers_.position >= 0) position_backward(context, cache.time, ConstView(dx), g[numbers_.position], accumulate);
     return finish(context, loss);
   }
 
@@ -189,13 +195,7 @@ class Transformer {
     return number >= 0 ? parameters[number].data : nullptr;
   }
 
-  /// The weights that the products see, and their rounding from the masters where these are wider.
-  const Weights& weights([[maybe_unused]] const Cache& cache) const {
-    if constexpr (std::is_same_v<Weights, Masters>)
-      return parameters_;
-    else
-      return cache.rounded;
-  }
+  /// Rounds the masters for this forward pass where they are wider.
   template <class Context>
   void round([[maybe_unused]] Context& context, [[maybe_unused]] Cache& cache) const {
     if constexpr (!std::is_same_v<Weights, Masters>) {
