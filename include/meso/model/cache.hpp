@@ -1,7 +1,9 @@
 #pragma once
+#include <type_traits>
 #include <vector>
 
 #include <meso/core/accumulate.hpp>
+#include <meso/core/buffer.hpp>
 #include <meso/model/device.hpp>
 
 namespace meso {
@@ -36,5 +38,46 @@ struct TransformerCache {
   typename ModelDevice<Device>::template Buffer<Accumulator<S>> saved_memory;
   typename ModelDevice<Device>::template Parameters<S> rounded;  ///< the weights, if S is narrower than the masters
 };
+
+/// Columns of what a cache holds.
+struct CacheWidths {
+  Index stream = 0, qkv = 0, up = 0, hidden = 0, vocabulary = 0;
+  Index norm = 0, attention = 0;  ///< scalars a token that norms and attention keep
+};
+
+/// Points the views of `rows` tokens into the cache's buffers, which grow if they must.
+template <class S, class Device>
+void place_views(TransformerCache<S, Device>& cache, Index layers, Index rows, const CacheWidths& widths) {
+  cache.blocks.resize(static_cast<std::size_t>(layers));
+  cache.residual.resize(static_cast<std::size_t>(layers) + 1);
+  for (const bool place : {false, true}) {
+    Index end = 0, saved_end = 0;
+    const auto put_in = [&](auto* memory, Index& at, auto& view, Index cols) {
+      if (place) view = {memory + at, rows, cols, cols};
+      at += padded<std::remove_pointer_t<decltype(memory)>>(rows * cols);
+    };
+    const auto put = [&](View<S, Device>& view, Index cols) { put_in(cache.memory.data(), end, view, cols); };
+    const auto keep = [&](View<Accumulator<S>, Device>& view, Index cols) {
+      put_in(cache.saved_memory.data(), saved_end, view, cols);
+    };
+    for (View<S, Device>& x : cache.residual) put(x, widths.stream);
+    for (BlockCache<S, Device>& b : cache.blocks) {
+      for (View<S, Device>* x : {&b.norm1, &b.heads, &b.middle, &b.norm2}) put(*x, widths.stream);
+      put(b.qkv, widths.qkv);
+      put(b.up, widths.up);
+      put(b.hidden, widths.hidden);
+      keep(b.saved1, widths.norm);
+      keep(b.saved2, widths.norm);
+      keep(b.saved_attention, widths.attention);
+    }
+    put(cache.final_norm, widths.stream);
+    keep(cache.saved_final, widths.norm);
+    put(cache.logits, widths.vocabulary);
+    if (!place) {
+      cache.memory.resize(end);
+      cache.saved_memory.resize(saved_end);
+    }
+  }
+}
 
 }  // namespace meso

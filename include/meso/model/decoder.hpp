@@ -211,7 +211,7 @@ class Transformer {
                  back);
   }
 
-  /// Points the cache's views into its buffers; allocates only if the batch is larger than any before.
+  /// Plans the cache; allocates only if the batch is larger than any before.
   template <class Context>
   void plan(Context& context, std::span<const Token> tokens, Index time, Cache& cache) const {
     const Index rows = static_cast<Index>(tokens.size());
@@ -221,41 +221,10 @@ class Transformer {
     cache.batch = rows / time;
     cache.time = time;
     set_tokens(context, tokens, config_.vocabulary, cache.tokens);
-    const Index width = config_.width, saved = Policy<typename A::Norm>::saved_per_row;
-    const Index saved_attention = On::attention_saved(attention_shape(cache.batch, time));
-    cache.blocks.resize(numbers_.blocks.size());
-    cache.residual.resize(numbers_.blocks.size() + 1);
-    for (const bool place : {false, true}) {
-      Index end = 0, saved_end = 0;
-      const auto put_in = [&](auto& memory, Index& at, auto& view, Index cols) {
-        if (place) view = {memory.data() + at, rows, cols, cols};
-        at += padded<typename std::remove_reference_t<decltype(view)>::Scalar>(rows * cols);
-      };
-      const auto put = [&](MutableView& view, Index cols) { put_in(cache.memory, end, view, cols); };
-      const auto keep = [&](View<Accumulator<Scalar>, Device>& view, Index cols) {
-        put_in(cache.saved_memory, saved_end, view, cols);
-      };
-      for (MutableView& x : cache.residual) put(x, width);
-      for (BlockCache<Scalar, Device>& b : cache.blocks) {
-        put(b.norm1, width);
-        put(b.qkv, qkv_width());
-        put(b.heads, width);
-        put(b.middle, width);
-        put(b.norm2, width);
-        put(b.up, up_width());
-        put(b.hidden, config_.mlp_width);
-        keep(b.saved1, saved);
-        keep(b.saved2, saved);
-        keep(b.saved_attention, saved_attention);
-      }
-      put(cache.final_norm, width);
-      keep(cache.saved_final, saved);
-      put(cache.logits, config_.vocabulary);
-      if (!place) {
-        cache.memory.resize(end);
-        cache.saved_memory.resize(saved_end);
-      }
-    }
+    CacheWidths widths{config_.width, qkv_width(), up_width(), config_.mlp_width, config_.vocabulary};
+    widths.norm = Policy<typename A::Norm>::saved_per_row;
+    widths.attention = On::attention_saved(attention_shape(cache.batch, time));
+    place_views(cache, config_.layers, rows, widths);
   }
 
   Config config_;
