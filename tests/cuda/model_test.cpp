@@ -68,8 +68,8 @@ Parameters<Accumulator<S>> shake(cuda::Context& context, Transformer<S, A, Cuda>
 
 template <class T>
 oracle::Matrix on_host(cuda::Context& context, const cuda::View<T>& x) {
-  std::vector<T> values(static_cast<std::size_t>(x.size()));
-  cuda::download(context, x.data, x.size(), values.data());
+  std::vector<std::remove_const_t<T>> values(static_cast<std::size_t>(x.size()));
+  cuda::download<std::remove_const_t<T>>(context, x.data, x.size(), values.data());
   oracle::Matrix m(x.rows, x.cols);
   for (std::size_t i = 0; i < values.size(); ++i) m.data[i] = as_double(values[i]);
   return m;
@@ -260,6 +260,42 @@ MESO_TEST(bf16_weights_are_the_rounded_masters) {
       different += as_double(weights.values.data()[i]) != as_double(bf16(masters.values.data()[i]));
     MESO_CHECK(weights.values.size() == masters.values.size() && different == 0);
   });
+}
+
+/// Another linear policy: bias, residual and activation take passes of their own.
+struct Wrapped {
+  int* calls;
+  template <class... X>
+  void operator()(cuda::Context& context, const X&... x) const {
+    ++*calls;
+    FloatLinear{}(context, x...);
+  }
+};
+template <class A>
+void check_linear_policy() {
+  on_device([&](cuda::Context& context) {
+    Transformer<double, A, Cuda> model(context, tiny<A>());
+    const std::vector<Token> tokens = tokens_of(10, 7, 1);
+    TransformerCache<double, Cuda> cache;
+    const auto logits = [&](const auto& linear, const cuda::Parameters<double>* parameters) {
+      return on_host(context, model.forward(context, tokens, 5, cache, linear, parameters)).data;
+    };
+    const oracle::Vector before = logits(FloatLinear{}, nullptr);
+    shake(context, model);
+    const oracle::Vector expected = logits(FloatLinear{}, nullptr);
+    int calls = 0;
+    MESO_CHECK(logits(Wrapped{&calls}, nullptr) == expected);
+    MESO_CHECK(calls ==
+               (tiny<A>().layers * 4) + (std::is_same_v<A, Other> ? 1 : 0));  // a tied head is not of kind matrix
+    // The parameters of the call stand in for the model's own.
+    Transformer<double, A, Cuda> first(context, tiny<A>());
+    MESO_CHECK(before != expected);
+    MESO_CHECK(logits(FloatLinear{}, &first.parameters()) == before);
+  });
+}
+MESO_TEST(linear_policies) {
+  check_linear_policy<cuda::Gpt2Softmax1>();
+  check_linear_policy<Other>();
 }
 
 MESO_TEST(training_with_observers) {

@@ -24,7 +24,7 @@ void check_rows(const Normalizer& normalizer, const Mask& mask, double plant) {
                                                  v.constant(), o.view(), lse.view());
     cuda::Buffer<cuda::AttentionRowStatistics> out(90 * 4);
     cuda::attention_row_statistics<Normalizer, Mask, T>(context, normalizer, mask, s, nullptr, q.constant(),
-                                                        k.constant(), lse.view(), 2, out.data());
+                                                        k.constant(), lse.view(), out.data(), 2);
     std::vector<cuda::AttentionRowStatistics> rows(360);
     cuda::download(context, out.data(), 360, rows.data());
     const SinkOptions options{.count_first_query = true, .sink_key = 2, .sink_threshold = 0.05};

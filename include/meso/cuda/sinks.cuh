@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(128) sink_sums_kernel(const AttentionRowStatis
 template <class Normalizer, class Mask, class T>
 void attention_row_statistics(Context& context, const Normalizer& normalizer, const Mask& mask,
                               const AttentionShape& shape, const std::type_identity_t<T>* theta, const View<const T>& q,
-                              const ConstView<T>& k, const View<Compute<std::type_identity_t<T>>>& lse, Index sink_key,
-                              AttentionRowStatistics* out) {
+                              const ConstView<T>& k, const View<Compute<std::type_identity_t<T>>>& lse,
+                              AttentionRowStatistics* out, Index sink_key = 0) {
   const auto call = detail::attention_call<T>("attention_row_statistics", normalizer, mask, shape, theta, q, k, k, lse);
   launch(context, "attention_row_statistics", {{blocks_for(shape.tokens() * shape.heads, 4)}, {128}},
          detail::attention_row_kernel<T>, call, sink_key, out);
@@ -81,8 +81,8 @@ void attention_sink_sums(Context& context, const Normalizer& normalizer, const M
                          const std::type_identity_t<T>* theta, const View<const T>& q, const ConstView<T>& k,
                          const View<Compute<std::type_identity_t<T>>>& lse, const SinkOptions& options, SinkSums* out) {
   const auto rows = context.workspace.template take<AttentionRowStatistics>(shape.tokens() * shape.heads);
-  attention_row_statistics<Normalizer, Mask, T>(context, normalizer, mask, shape, theta, q, k, lse, options.sink_key,
-                                                rows.data());
+  attention_row_statistics<Normalizer, Mask, T>(context, normalizer, mask, shape, theta, q, k, lse, rows.data(),
+                                                options.sink_key);
   launch(context, "attention_sink_sums", {{blocks_for(shape.batch * shape.heads, 128)}, {128}},
          detail::sink_sums_kernel<SinkSums>, rows.data(), shape.batch, shape.time, shape.heads, options, out);
 }
