@@ -3,6 +3,7 @@
 // meso/model/transformer.hpp for the CPU, meso/cuda/transformer.cuh for an NVIDIA GPU.
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <meso/attention/shape.hpp>
 #include <meso/core/accumulate.hpp>
