@@ -15,6 +15,6 @@ int main() {
   meso::TransformerCache<float> cache;
   meso::HiddenStateStatistics hidden;
   const double loss = meso::evaluate(context, model, batches, 8, cache).mean();
-  meso::add_hidden_states(cache, hidden);  // of the last batch
+  meso::add_hidden_states(context, cache, hidden);  // of the last batch
   std::printf("perplexity %.2f, kurtosis %.2f\n", std::exp(loss), hidden.kurtosis(meso::PositionClass::rest));
 }

@@ -14,7 +14,7 @@ static void statistics(benchmark::State& state, CpuContext<>& context) {
     HiddenStateStatistics hidden;
     OutlierChannels channels;
     SinkStatistics sinks;
-    add_hidden_states(cache, hidden);
+    add_hidden_states(context, cache, hidden);
     for (std::size_t l = 1; l < cache.residual.size(); ++l) channels.add(static_cast<Index>(l), map(cache.residual[l]));
     add_attention(context, model, cache, sinks);
     return hidden.kurtosis(PositionClass::rest) + sinks.first_token_mass() +

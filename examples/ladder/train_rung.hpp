@@ -26,7 +26,7 @@ Row train_rung(const Setup& setup, const Row& planned, Optimizer optimizer) {
   const auto measure = [&](Index batches, HiddenStateStatistics& hidden, SinkStatistics& sinks) {
     return evaluate(context, model, task.held_out, batches, cache, as_it_is,
                     static_cast<const Parameters<float>*>(nullptr), [&](const TransformerCache<float>& seen) {
-                      add_hidden_states(seen, hidden);
+                      add_hidden_states(context, seen, hidden);
                       add_attention(context, model, seen, sinks);
                     });
   };

@@ -3,4 +3,5 @@
 #include <meso/attention/attention.hpp>
 #include <meso/attention/mask.hpp>
 #include <meso/attention/position.hpp>
+#include <meso/attention/rotate.hpp>
 #include <meso/attention/rows.hpp>

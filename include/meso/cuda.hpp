@@ -10,9 +10,7 @@
 #include <meso/cuda/clip.cuh>
 #include <meso/cuda/optimizer.cuh>
 #include <meso/cuda/policies.hpp>
+#include <meso/cuda/probes.cuh>
 #include <meso/cuda/quantized_matrix.cuh>
-#include <meso/cuda/sinks.cuh>
-#include <meso/cuda/statistics.cuh>
-#include <meso/cuda/train.hpp>
 #include <meso/cuda/transformer.cuh>
 #include <meso/model/transformer.hpp>

@@ -3,6 +3,7 @@
 #include <meso/layer/cross_entropy.hpp>
 #include <meso/layer/embedding.hpp>
 #include <meso/layer/float_linear.hpp>
+#include <meso/layer/fused_linear.hpp>
 #include <meso/layer/gelu.hpp>
 #include <meso/layer/linear.hpp>
 #include <meso/layer/mlp.hpp>

@@ -1,4 +1,7 @@
 #pragma once
+#include <meso/model/transformer.hpp>
+#include <meso/optim/clip.hpp>
+#include <meso/optim/optimizer.hpp>
 #include <meso/train/data.hpp>
 #include <meso/train/evaluate.hpp>
 #include <meso/train/non_finite.hpp>

@@ -1,6 +1,6 @@
 // Against the CPU's own ops, in emulation: the bits that must be equal, and whole training steps.
 #include <meso/cuda.hpp>
-#include <meso/model/architectures.hpp>
+#include <meso/model.hpp>
 #include <meso/optim.hpp>
 #include <meso/quant.hpp>
 #include <meso/train.hpp>
@@ -80,7 +80,7 @@ void check_gradients(TransformerConfig<A> config, double bound, double scale = 0
     for (Index i = 0; i < expected.values.size(); ++i)
       weights.push_back(static_cast<C>(reference.parameters().values.data()[i]));
     cuda::upload(context, weights.data(), expected.values.size(), model.parameters().values.data());
-    cuda::TransformerCache<T> device_cache;
+    TransformerCache<T, Cuda> device_cache;
     auto gradients = model.gradients();
     model.forward(context, tokens, 10, device_cache);
     const LossSum sum = model.backward(context, targets, device_cache, gradients, Accumulate::no, 0.5);
@@ -92,6 +92,140 @@ void check_gradients(TransformerConfig<A> config, double bound, double scale = 0
     Parameters<double> twice(expected.layout);
     for (Index i = 0; i < twice.values.size(); ++i) twice.values.data()[i] = 2 * expected.values.data()[i];
     MESO_CHECK(largest_error(cuda::download(context, gradients), twice) <= bound);
+  });
+}
+
+/// Weights of the CPU's model: initial values moved by N(0, scale²), rounded to T so that both see the same numbers.
+template <class T, class A>
+void shake(Transformer<double, A>& model, double scale) {
+  Parameters<double>& w = model.parameters();
+  for (const ParameterInfo& info : w.layout)
+    for (Index i = info.offset; i < info.offset + info.size(); ++i)
+      w.values.data()[i] =
+          as_double(from_double<T>(w.values.data()[i] + scale * Random{9, 9}.normal(static_cast<std::uint64_t>(i))));
+}
+
+/// Logits, evaluate and both statistics of the same calls on the device and, in double, on the CPU.
+/// `error`: of activations, relative to the largest of their tensor, as in check_gradients. From it, to first order:
+/// a token's max |x|: error·max|x|; κ, a quotient of fourth moments: 8·δ·κ with δ = error·max|x|/σ, σ the token's
+/// smallest; scores: Δz = 2·error·√d·max|q|·max|k|, weights and masses 2Δz relative, so that a row's order is sure where
+/// two weights are further apart; entropy: Σ|Δp|·(|ln p| + 1) ≤ 2Δz·(2·ln(keys + 1) + 1).
+template <class T, class A>
+void check_probes(const TransformerConfig<A>& config, double error, bool every_row_sure) {
+  const Index time = 10, sequences = 2, layers = config.layers, heads = config.heads;
+  const auto batches = [&](Index number, Batch& batch) {
+    batch.time = time;
+    batch.tokens = tokens_of(sequences * time, config.vocabulary, 10 + static_cast<std::uint64_t>(number));
+    batch.targets = tokens_of(sequences * time, config.vocabulary, 20 + static_cast<std::uint64_t>(number));
+    batch.targets[1] = ignored_target;
+  };
+  CpuContext<> cpu(1);
+  Transformer<double, A> reference(config);
+  shake<T>(reference, 0.3);
+  TransformerCache<double> cache;
+  const SinkOptions options{.sink_threshold = 0.2};
+  HiddenStateStatistics hidden;
+  SinkStatistics sinks(options);
+  double top = 0, deviation = 1e300, score = 0, logit = 0;
+  const auto largest = [](const View<double>& x) { return map(x).cwiseAbs().maxCoeff(); };
+  // Rows of each (layer, head) that are too near a tie, and sequences too near the threshold, for the device to be sure.
+  const auto at = [&](Index l, Index h) { return oracle::at(l * heads + h); };
+  std::vector<std::vector<double>> gaps(static_cast<std::size_t>(layers * heads));
+  std::vector<double> threshold_gap(gaps.size(), 1e300);
+  const LossSum expected =
+      evaluate(cpu, reference, batches, 2, cache, FloatLinear{}, nullptr, [&](const TransformerCache<double>& c) {
+        add_hidden_states(cpu, c, hidden);
+        add_attention(cpu, reference, c, sinks);
+        logit = std::max<double>(logit, largest(c.logits));
+        for (const View<double>& x : c.residual)
+          for (Index i = 0; i < x.rows; ++i) {
+            top = std::max<double>(top, row_array(x, i).abs().maxCoeff());
+            const double mean = row_array(x, i).mean();
+            deviation = std::min<double>(deviation, std::sqrt((row_array(x, i) - mean).square().mean()));
+          }
+        const Index d = config.width / heads, key_width = c.blocks[0].qkv.cols - config.width;
+        for (const auto& b : c.blocks)
+          score =
+              std::max<double>(score, std::sqrt(static_cast<double>(d)) * largest(b.qkv.col_range(0, config.width)) *
+                                          largest(b.qkv.col_range(config.width, key_width / 2)));
+        for (Index l = 0; l < layers; ++l)
+          for (Index h = 0; h < heads; ++h) {
+            double sum = 0;
+            attention_rows(cpu, reference, c, l, h, [&](Index, const Row& row, Index first, auto p, auto) {
+              const double null = 1 - p.sum(), one = first == 0 ? p[0] : 0;
+              double other = 0;
+              for (Index j = first == 0 ? 1 : 0; j < p.size(); ++j) other = std::max<double>(other, p[j]);
+              const auto gap = [](double x, double y) { return std::abs(x - y) / std::max<double>(x, y); };
+              const double no_null = A::Normalizer::parameters_per_head == 0 && std::abs(null) < 1e-9 ? 1e300 : 0;
+              if (row.query > 0)
+                gaps[at(l, h)].push_back(std::min<double>(
+                    {first == 0 ? gap(one, other) : 1e300, no_null + gap(null, one), no_null + gap(null, other)}));
+              sum += one;
+              if (row.query == time - 1) {
+                const double alpha = sum / static_cast<double>(time);
+                threshold_gap[at(l, h)] = std::min<double>(threshold_gap[at(l, h)], gap(alpha, options.sink_threshold));
+                sum = 0;
+              }
+            });
+          }
+      });
+  const double weight_error = 2 * 2 * error * score;
+  on_device([&](cuda::Context& context) {
+    Transformer<T, A, Cuda> model(context, config);
+    std::vector<cuda::Compute<T>> weights;
+    for (Index i = 0; i < reference.parameters().values.size(); ++i)
+      weights.push_back(static_cast<cuda::Compute<T>>(reference.parameters().values.data()[i]));
+    cuda::upload(context, weights.data(), reference.parameters().values.size(), model.parameters().values.data());
+    TransformerCache<T, Cuda> device_cache;
+    HiddenStateStatistics device_hidden;
+    SinkStatistics device_sinks(options);
+    const LossSum loss = evaluate(context, model, batches, 2, device_cache, FloatLinear{}, nullptr,
+                                  [&](const TransformerCache<T, Cuda>& c) {
+                                    add_hidden_states(context, c, device_hidden);
+                                    add_attention(context, model, c, device_sinks);
+                                  });
+    MESO_CHECK(loss.count == expected.count);
+    MESO_CHECK_WITHIN(loss.mean(), expected.mean(), 2 * error * logit);  // 1-Lipschitz in every logit, and the target's
+    std::vector<T> logits(static_cast<std::size_t>(device_cache.logits.size()));
+    cuda::download(context, device_cache.logits.data, device_cache.logits.size(), logits.data());
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      MESO_CHECK_WITHIN(as_double(logits[i]), cache.logits.data[i], error * logit);
+
+    MESO_CHECK(device_hidden.layers() == layers);
+    for (Index l = 0; l <= layers; ++l) {
+      for (Index t = 0; t < time; ++t) {
+        const double kurtosis = hidden.kurtosis_at(l, t);
+        MESO_CHECK_WITHIN(device_hidden.kurtosis_at(l, t), kurtosis, 8 * error * top / deviation * kurtosis);
+        MESO_CHECK_WITHIN(device_hidden.max_abs_at(l, t), hidden.max_abs_at(l, t), error * top);
+      }
+      for (const PositionClass c : {PositionClass::first, PositionClass::rest}) {
+        MESO_CHECK(device_hidden.tokens(l, c) == hidden.tokens(l, c));
+        MESO_CHECK(device_hidden.undefined(l, c) == hidden.undefined(l, c));
+        MESO_CHECK_WITHIN(device_hidden.largest_abs(l, c), hidden.largest_abs(l, c), error * top);
+      }
+    }
+    Index unsure = 0;
+    for (Index l = 0; l < layers; ++l)
+      for (Index h = 0; h < heads; ++h) {
+        MESO_CHECK(device_sinks.rows(l, h) == sinks.rows(l, h));
+        Index near = 0;
+        for (const double gap : gaps[at(l, h)]) near += gap <= 2 * weight_error;
+        unsure += near + (threshold_gap[at(l, h)] <= 2 * weight_error);
+        const double share = static_cast<double>(near) / static_cast<double>(sinks.rows(l, h)) + 1e-15;
+        MESO_CHECK_WITHIN(device_sinks.first_token_proportion(l, h), sinks.first_token_proportion(l, h), share);
+        MESO_CHECK_WITHIN(device_sinks.first_token_proportion_with_null(l, h),
+                          sinks.first_token_proportion_with_null(l, h), share);
+        MESO_CHECK_WITHIN(device_sinks.nowhere_proportion(l, h), sinks.nowhere_proportion(l, h), share);
+        if (threshold_gap[at(l, h)] > 2 * weight_error)
+          MESO_CHECK(device_sinks.sink_rate(l, h) == sinks.sink_rate(l, h));
+        MESO_CHECK_WITHIN(device_sinks.first_token_mass(l, h), sinks.first_token_mass(l, h),
+                          weight_error * sinks.first_token_mass(l, h));
+        MESO_CHECK_WITHIN(device_sinks.null_mass(l, h), sinks.null_mass(l, h), weight_error * sinks.null_mass(l, h));
+        MESO_CHECK_WITHIN(device_sinks.entropy(l, h), sinks.entropy(l, h),
+                          weight_error * (2 * std::log(static_cast<double>(time + 1)) + 1));
+      }
+    if (every_row_sure) MESO_CHECK(unsure == 0);
+    MESO_CHECK(weight_error < 0.1);  // else the comparison would say nothing
   });
 }
 
@@ -187,6 +321,18 @@ MESO_TEST(gradients_bf16) {
   // Every layer passes on its rounding errors, 2⁻⁸ each, times the size of its weights, √width·scale.
   check_gradients<bf16>(small<Gpt2Softmax1>(), 0.06, 0.1);
   check_gradients<bf16>(small<LlamaSoftmax1>(), 0.06, 0.1);
+}
+
+MESO_TEST(evaluate_and_probes) {
+  check_probes<double>(small<Gpt2Softmax1>(), 1e-12, true);
+  check_probes<double>(small<Gpt2>(), 1e-12, true);
+  check_probes<double>(small<Sinks>(), 1e-12, true);
+  TransformerConfig<Window> window = small<Window>();
+  window.mask = {3};
+  window.key_value_heads = 1;
+  check_probes<double>(window, 1e-12, true);
+  check_probes<float>(small<Gpt2Softmax1>(), 2e-5, false);
+  check_probes<float>(small<Llama>(), 2e-5, false);
 }
 
 MESO_TEST(quantized_bits) {

@@ -65,13 +65,14 @@ void check_rotary() {
   const double u = roundoff<C>(), v = std::is_same_v<T, C> ? 0 : roundoff<T>();
   on_device([&](cuda::Context& context) {
     const Index time = 7, heads = 3, head_size = 10, count = 14;
-    const std::vector<C> table = cuda::Rotary{}.table<C>(time, head_size);
-    cuda::Buffer<C> device(static_cast<Index>(table.size()));
+    Buffer<C> table;
+    cuda::fill_rotation(cuda::Rotary{}, time, head_size, table);
+    cuda::Buffer<C> device(table.size());
     cuda::upload(context, table.data(), device.size(), device.data());
     for (const bool back : {false, true}) {
       DeviceMatrix<T> x(context, count, heads * head_size + 5, 2, 1);
       const oracle::Matrix before = x.values();
-      cuda::rotate_heads<T>(context, x.view(), device.data(), time, heads, head_size, back);
+      cuda::rotate_heads(context, cuda::Rotary{}, x.view(), device.data(), time, heads, head_size, back);
       const oracle::Matrix after = x.values();
       for (Index i = 0; i < count; ++i)
         for (Index h = 0; h < heads; ++h) {

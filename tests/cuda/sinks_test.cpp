@@ -24,9 +24,37 @@ void check_rows(const Normalizer& normalizer, const Mask& mask, double plant) {
                                                  v.constant(), o.view(), lse.view());
     cuda::Buffer<cuda::AttentionRowStatistics> out(90 * 4);
     cuda::attention_row_statistics<Normalizer, Mask, T>(context, normalizer, mask, s, nullptr, q.constant(),
-                                                        k.constant(), lse.view(), out.data());
+                                                        k.constant(), lse.view(), out.data(), 2);
     std::vector<cuda::AttentionRowStatistics> rows(360);
     cuda::download(context, out.data(), 360, rows.data());
+    const SinkOptions options{.count_first_query = true, .sink_key = 2, .sink_threshold = 0.05};
+    cuda::Buffer<SinkSums> out_sums(2 * 4);
+    cuda::attention_sink_sums<Normalizer, Mask, T>(context, normalizer, mask, s, nullptr, q.constant(), k.constant(),
+                                                   lse.view(), options, out_sums.data());
+    std::vector<SinkSums> sums(8);
+    cuda::download(context, out_sums.data(), 8, sums.data());
+    for (Index b = 0; b < 2; ++b)
+      for (Index h = 0; h < 4; ++h) {
+        // The rows of this sequence and head, counted by hand.
+        Index first = 0, first_with_null = 0, nowhere = 0;
+        double first_mass = 0, entropy = 0, sink = 0;
+        for (Index i = 0; i < 45; ++i) {
+          const cuda::AttentionRowStatistics& r = rows[oracle::at((b * 45 + i) * 4 + h)];
+          const bool largest = r.first > r.other && r.first > 0;
+          first += largest;
+          first_with_null += largest && r.first > r.null_mass;
+          nowhere += r.null_mass > r.first && r.null_mass > r.other;
+          first_mass += r.first;
+          entropy += r.entropy;
+          if (i >= 2) sink += r.sink;
+        }
+        const SinkSums& of = sums[oracle::at(b * 4 + h)];
+        MESO_CHECK(of.rows == 45 && of.first == first && of.first_with_null == first_with_null);
+        MESO_CHECK(of.nowhere == nowhere && of.sequences == 1 && of.open_rows == 0);
+        MESO_CHECK(of.sinks == (sink / 43 > options.sink_threshold ? 1 : 0));
+        MESO_CHECK_WITHIN(of.first_mass.value(), first_mass / 45, 50 * roundoff<double>() * first_mass);
+        MESO_CHECK_WITHIN(of.entropy.value(), entropy / 45, 50 * roundoff<double>() * entropy);
+      }
     queries = q.values(), keys = k.values();
     const cuda::MaskRange range = cuda::mask_range(mask, s.time);
     for (Index row = 0; row < 90; ++row)
@@ -51,6 +79,9 @@ void check_rows(const Normalizer& normalizer, const Mask& mask, double plant) {
         const double u = 200 * roundoff<cuda::Compute<T>>();
         MESO_CHECK_WITHIN(r.first, first == 0 ? p[0] : 0, u);
         MESO_CHECK_WITHIN(r.other, other, u);
+        const Index seen = 2 - first;
+        MESO_CHECK_WITHIN(r.sink, seen >= 0 && seen < static_cast<Index>(p.size()) ? p[oracle::at(seen)] : 0, u);
+        MESO_CHECK(r.sees_first == (first == 0));
         MESO_CHECK_WITHIN(r.null_mass, null / total, u);
         MESO_CHECK_WITHIN(r.entropy, entropy, 10 * u);
         if (plant > 100 && row < 45 && h == 0 && first == 0) MESO_CHECK(r.first > 0.99);

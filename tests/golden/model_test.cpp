@@ -2,7 +2,7 @@
 #include <meso/model/architectures.hpp>
 #include <meso/model/transformer.hpp>
 #include <meso/optim/adam.hpp>
-#include <meso/train/trainer.hpp>
+#include <meso/train.hpp>
 
 #include "golden.hpp"
 

@@ -1,8 +1,7 @@
 #include <meso/model/architectures.hpp>
 #include <meso/normalizer/learned_sink.hpp>
 #include <meso/optim.hpp>
-#include <meso/train/tasks/bigram_backcopy.hpp>
-#include <meso/train/trainer.hpp>
+#include <meso/train.hpp>
 
 #include <boost/test/unit_test.hpp>
 

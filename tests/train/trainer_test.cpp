@@ -2,13 +2,11 @@
 #include <meso/model/architectures.hpp>
 #include <meso/model/probes.hpp>
 #include <meso/optim.hpp>
-#include <meso/train/evaluate.hpp>
-#include <meso/train/trainer.hpp>
+#include <meso/train.hpp>
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
 
 using namespace meso;
 
@@ -172,7 +170,7 @@ BOOST_AUTO_TEST_CASE(evaluation_and_probes) {
       context, model, [](Index i, Batch& b) { stream().validation_batch(4 * i, 4, 16, b); }, 3, cache, FloatLinear{},
       static_cast<const Parameters<float>*>(nullptr),
       [&](const TransformerCache<float>& c) {
-        add_hidden_states(c, hidden);
+        add_hidden_states(context, c, hidden);
         add_attention(context, model, c, sinks);
       });
   BOOST_TEST(loss.count == 3 * 64);

@@ -58,21 +58,38 @@ void cross_entropy(Context& context, const ConstView<T>& logits, const Token* ta
          logits.rows, loss, false);
 }
 
-/// The same with targets on the host; waits for the loss.
+/// A loss that the device has not finished yet.
+struct PendingLoss {
+  Index count = 0;
+  Workspace::Scratch<double> sum;
+};
+
+/// The same with targets in host memory, without waiting for the loss: finish() does.
 /// Throws: std::invalid_argument on a shape mismatch or a target out of range, which it names.
+template <class T>
+PendingLoss start_cross_entropy(Context& context, const ConstView<T>& logits, std::span<const Token> targets,
+                                const View<T>& dlogits, double gradient_scale) {
+  meso::check(static_cast<Index>(targets.size()) == logits.rows, "cross_entropy: logits are ", shape(logits),
+              " but there are ", targets.size(), " targets");
+  PendingLoss loss{meso::detail::count_targets(targets, logits.cols), context.workspace.template take<double>(1)};
+  const auto on_device = context.workspace.template take<Token>(logits.rows);
+  upload(context, targets.data(), logits.rows, on_device.data());
+  cross_entropy<T>(context, logits, on_device.data(), loss.count, dlogits, gradient_scale, loss.sum.data());
+  return loss;
+}
+/// Waits for the loss.
+inline LossSum finish(Context& context, const PendingLoss& loss) {
+  LossSum result;
+  result.count = loss.count;
+  download(context, loss.sum.data(), 1, &result.sum);
+  return result;
+}
+
+/// The same with targets in host memory; waits for the loss. Throws: as start_cross_entropy.
 template <class T>
 LossSum cross_entropy(Context& context, const ConstView<T>& logits, std::span<const Token> targets,
                       const View<T>& dlogits, double gradient_scale = 1.0) {
-  meso::check(static_cast<Index>(targets.size()) == logits.rows, "cross_entropy: logits are ", shape(logits),
-              " but there are ", targets.size(), " targets");
-  LossSum loss;
-  loss.count = meso::detail::count_targets(targets, logits.cols);
-  const auto on_device = context.workspace.template take<Token>(logits.rows);
-  const auto sum = context.workspace.template take<double>(1);
-  upload(context, targets.data(), logits.rows, on_device.data());
-  cross_entropy<T>(context, logits, on_device.data(), loss.count, dlogits, gradient_scale, sum.data());
-  download(context, sum.data(), 1, &loss.sum);
-  return loss;
+  return finish(context, start_cross_entropy<T>(context, logits, targets, dlogits, gradient_scale));
 }
 
 }  // namespace meso::cuda

@@ -58,6 +58,11 @@ class TokenBatch {
   Buffer<int> places_, begins_;
 };
 
+/// to = tokens, as a model's cache keeps them. Throws: as TokenBatch::set.
+inline void set_tokens(Context& context, std::span<const Token> tokens, Index vocabulary, TokenBatch& to) {
+  to.set(context, tokens, vocabulary);
+}
+
 namespace detail {
 
 template <class T>

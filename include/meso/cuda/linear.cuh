@@ -1,4 +1,5 @@
 #pragma once
+#include <meso/cuda/gemm.hpp>
 #include <meso/cuda/math.cuh>
 
 namespace meso::cuda {
@@ -53,6 +54,27 @@ void column_sums(Context& context, const View<const T>& x, Compute<T>* sum, Accu
 template <class From, class To>
 void cast(Context& context, const From* from, Index count, To* to) {
   detail::for_elements(context, "cast", detail::Cast<From, To>{from, to}, count > 0 ? 1 : 0, count);
+}
+
+/// y = x wᵀ + bias (null: none), as meso::linear_forward. Shapes: x (tokens, in), w (out, in), bias out values,
+/// y (tokens, out). Error: as gemm and add. Throws: std::invalid_argument on a shape mismatch.
+template <class T>
+void linear_forward(Context& context, const ConstView<T>& x, const ConstView<T>& w, const std::type_identity_t<T>* bias,
+                    const View<T>& y) {
+  gemm<T, T>(context, x, w, y, {.transpose_b = true});
+  add<T>(context, bias, {}, y);
+}
+
+/// Backward of y = x wᵀ + bias: dx = dy w, dw = or += dyᵀ x, dbias (null: none) = or += Σ_tokens dy, as
+/// meso::linear_backward. Shapes: x, dx (tokens, in), w, dw (out, in), dy (tokens, out), dbias out values.
+/// Error: as gemm and column_sums. Throws: std::invalid_argument on a shape mismatch.
+template <class T>
+void linear_backward(Context& context, const ConstView<T>& x, const ConstView<T>& w, const ConstView<T>& dy,
+                     const View<T>& dx, const View<Compute<std::type_identity_t<T>>>& dw,
+                     Compute<std::type_identity_t<T>>* dbias, Accumulate accumulate) {
+  gemm<T, T>(context, dy, w, dx);
+  gemm<T, Compute<T>>(context, dy, x, dw, {.transpose_a = true, .accumulate = accumulate == Accumulate::yes});
+  if (dbias) column_sums<T>(context, dy, dbias, accumulate);
 }
 
 }  // namespace meso::cuda

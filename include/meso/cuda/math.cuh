@@ -5,19 +5,19 @@
 #include <meso/core/accumulate.hpp>
 #include <meso/cuda/launch.hpp>
 
-namespace meso::cuda {
+namespace meso {
 
-/// Type in which a kernel computes: float for bf16, else the type itself. Also that of gradients of parameters.
-template <class T>
-struct ComputeOf {
-  using type = T;
-};
+/// bf16 has float masters and gradients, and kernels compute in float.
 template <>
-struct ComputeOf<bf16> {
+struct AccumulatorOf<cuda::bf16> {
   using type = float;
 };
+
+namespace cuda {
+
+/// Type in which a kernel computes: float for bf16, else the type itself.
 template <class T>
-using Compute = typename ComputeOf<std::remove_const_t<T>>::type;
+using Compute = Accumulator<std::remove_const_t<T>>;
 
 namespace detail {
 
@@ -162,4 +162,5 @@ void for_elements(Context& context, const char* op, const F& f, Index rows, Inde
 }
 
 }  // namespace detail
-}  // namespace meso::cuda
+}  // namespace cuda
+}  // namespace meso

@@ -140,6 +140,12 @@ __global__ void __launch_bounds__(256) sum_kernel(const C* values, Index count, 
 
 }  // namespace detail
 
+/// Gains 1, biases 0, on the host. Shapes: theta (1, parameter_count(width)), the gains first.
+template <class N, class S>
+requires(N::on_device) void initialize_norm(const N&, Index width, const meso::View<S>& theta) {
+  for (Index j = 0; j < theta.cols; ++j) theta(0, j) = j < (N::single ? 1 : width) ? S(1) : S(0);
+}
+
 /// y = norm(x) for every row, as meso::norm_forward: one block a row, two passes.
 /// Shapes: x, y (tokens, width), saved (tokens, N::saved_per_row), theta parameter_count(width) values.
 /// Error: that of the CPU's policy, n/2 replaced by n/threads + log₂ threads, and one rounding to T.

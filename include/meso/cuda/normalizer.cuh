@@ -38,4 +38,10 @@ struct LearnedSink {
   double null_logit() const { return 0; }
 };
 
+/// s = 0 in every head, on the host, as meso::LearnedSink. Shapes: theta (heads, 1).
+template <class S>
+void initialize_normalizer(const LearnedSink&, Index heads, Index, const meso::View<S>& theta) {
+  for (Index h = 0; h < heads; ++h) theta(h, 0) = S(0);
+}
+
 }  // namespace meso::cuda

@@ -1,7 +1,7 @@
 #pragma once
 #include <cmath>
-#include <vector>
 
+#include <meso/core/buffer.hpp>
 #include <meso/core/check.hpp>
 #include <meso/cuda/math.cuh>
 
@@ -24,21 +24,25 @@ struct Rotary {
     meso::check(head_size % 2 == 0, "Rotary: the head size is ", head_size, ", expected an even number");
     return head_size;
   }
-  /// Row t: cos of the head_size/2 angles t·base^{−2i/d}, then sin, in double on the host, rounded to C.
-  template <class C>
-  std::vector<C> table(Index context, Index head_size) const {
-    const Index half = table_size(head_size) / 2;
-    std::vector<C> values(static_cast<std::size_t>(context * head_size));
+};
+
+/// Row t of Rotary: cos of the head_size/2 angles t·base^{−2i/d}, then sin, in double on the host, rounded to S; an
+/// empty table for a position that does not turn heads. Shapes: table (context, head_size), contiguous.
+template <class P, class S>
+requires(P::on_device) void fill_rotation([[maybe_unused]] const P& position, [[maybe_unused]] Index context,
+                                          [[maybe_unused]] Index head_size, [[maybe_unused]] meso::Buffer<S>& table) {
+  if constexpr (P::rotating) {
+    const Index half = position.table_size(head_size) / 2;
+    table.resize(context * head_size);
     for (Index t = 0; t < context; ++t)
       for (Index i = 0; i < half; ++i) {
-        const double angle =
-            static_cast<double>(t) * std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
-        values[static_cast<std::size_t>(t * head_size + i)] = static_cast<C>(std::cos(angle));
-        values[static_cast<std::size_t>(t * head_size + half + i)] = static_cast<C>(std::sin(angle));
+        const double angle = static_cast<double>(t) *
+                             std::pow(position.base, -2.0 * static_cast<double>(i) / static_cast<double>(head_size));
+        table.data()[t * head_size + i] = static_cast<S>(std::cos(angle));
+        table.data()[t * head_size + half + i] = static_cast<S>(std::sin(angle));
       }
-    return values;
   }
-};
+}
 
 namespace detail {
 
@@ -66,15 +70,19 @@ struct Rotate {
 }  // namespace detail
 
 /// Turns the first `heads` heads of every row by the angles of position i mod time, in place; `back`: by the negative
-/// angles, which is the backward pass. Shapes: x (tokens, ≥ heads·head_size), table (≥ time, head_size) of Rotary::table.
+/// angles, which is the backward pass; nothing for a position that does not turn heads: as meso::rotate_heads.
+/// Shapes: x (tokens, ≥ heads·head_size), table (≥ time, head_size) of fill_rotation.
 /// Error: ≤ 3u·(|x_i cos| + |x_j sin|) and the rounding of the table, and one to T.
-template <class T>
-void rotate_heads(Context& context, const View<T>& x, const Compute<std::type_identity_t<T>>* table, Index time,
-                  Index heads, Index head_size, bool back) {
-  meso::check(x.cols >= heads * head_size, "rotate_heads: x is ", shape(x), " but ", heads, " heads of ", head_size,
-              " are wanted");
-  detail::for_elements(context, "rotate_heads", detail::Rotate<T>{x, table, time, head_size, back}, x.rows,
-                       heads * (head_size / 2));
+template <class P, class T>
+void rotate_heads([[maybe_unused]] Context& context, const P&, [[maybe_unused]] const View<T>& x,
+                  [[maybe_unused]] const Compute<std::type_identity_t<T>>* table, [[maybe_unused]] Index time,
+                  [[maybe_unused]] Index heads, [[maybe_unused]] Index head_size, [[maybe_unused]] bool back) {
+  if constexpr (P::rotating) {
+    meso::check(x.cols >= heads * head_size, "rotate_heads: x is ", shape(x), " but ", heads, " heads of ", head_size,
+                " are wanted");
+    detail::for_elements(context, "rotate_heads", detail::Rotate<T>{x, table, time, head_size, back}, x.rows,
+                         heads * (head_size / 2));
+  }
 }
 
 }  // namespace meso::cuda

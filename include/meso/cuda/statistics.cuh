@@ -1,13 +1,13 @@
 #pragma once
+#include <limits>
+#include <vector>
+
 #include <meso/cuda/math.cuh>
+#include <meso/stats/hidden_states.hpp>
 
 namespace meso::cuda {
 
-/// Of one token: what HiddenStateStatistics keeps of it.
-struct TokenStatistics {
-  double kurtosis = 0;  ///< κ over channels; NaN without variance, and with NaN or infinities
-  double top = 0;       ///< max |x|
-};
+using meso::TokenStatistics;
 
 namespace detail {
 
@@ -48,6 +48,15 @@ __global__ void __launch_bounds__(256) token_statistics_kernel(View<const T> x, 
   out[i] = {deviation > 4 * roundoff * top ? kurtosis : static_cast<double>(NAN), top};
 }
 
+/// Unit roundoff of T.
+template <class T>
+constexpr double unit_roundoff() {
+  if constexpr (std::is_same_v<T, bf16>)
+    return 0x1p-8;
+  else
+    return static_cast<double>(std::numeric_limits<T>::epsilon()) / 2;
+}
+
 }  // namespace detail
 
 /// κ over channels and max |x| of every token, in double, as meso::HiddenStateStatistics has them.
@@ -57,6 +66,15 @@ template <class T>
 void token_statistics(Context& context, const View<const T>& x, double roundoff, TokenStatistics* out) {
   launch(context, "token_statistics", {{blocks_for(x.rows, 1)}, {detail::row_threads(x.cols)}, sizeof(double) * 32},
          detail::token_statistics_kernel<T>, x, roundoff, out);
+}
+
+/// The same in host memory; waits for them. Only these two numbers a token leave the device.
+template <class T>
+void token_statistics(Context& context, const View<const T>& x, std::vector<TokenStatistics>& out) {
+  const auto on_device = context.workspace.template take<TokenStatistics>(x.rows);
+  token_statistics<T>(context, x, detail::unit_roundoff<T>(), on_device.data());
+  out.resize(static_cast<std::size_t>(x.rows));
+  download(context, on_device.data(), x.rows, out.data());
 }
 
 }  // namespace meso::cuda

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <meso/attention/rows.hpp>
+#include <meso/model/hidden_states.hpp>
 #include <meso/model/transformer.hpp>
 #include <meso/normalizer/null_mass.hpp>
 #include <meso/stats/outliers.hpp>
@@ -25,13 +26,6 @@ void attention_rows(CpuContext<Products>& context, const Transformer<S, A>& mode
       context, model.config().normalizer, model.config().mask, shape,
       theta >= 0 ? model.parameters()[theta].data : nullptr, qkv.col_range(0, width), qkv.col_range(width, key_width),
       head, std::forward<Visitor>(visit));
-}
-
-/// Adds the residual stream to `statistics`: the embedding as layer 0, then layers 1 … L.
-template <class S>
-void add_hidden_states(const TransformerCache<S>& cache, HiddenStateStatistics& statistics) {
-  for (std::size_t l = 0; l < cache.residual.size(); ++l)
-    statistics.add(static_cast<Index>(l), View<const S>(cache.residual[l]), cache.time);
 }
 
 /// Adds every row of every head of every layer to `statistics`, and ends every sequence. Layers and heads count from 0.

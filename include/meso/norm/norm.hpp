@@ -28,6 +28,12 @@ concept Norm = requires(const N n, ConstArray<S> in, Array<S> out, ParameterLayo
   n.backward(in, in, in, in, out, out);
 };
 
+/// Fills theta by the norm's own initialize. Shapes: theta (1, parameter_count(width)).
+template <class N, class S>
+void initialize_norm(const N& norm, Index width, const View<S>& theta) {
+  norm.initialize(width, array(theta.data, theta.cols));
+}
+
 /// y = norm(x) for every row.
 /// Shapes: x, y (tokens, width), saved (tokens, N::saved_per_row), theta parameter_count(width) values.
 /// Throws: std::invalid_argument on a shape mismatch.

@@ -58,13 +58,18 @@ concept NullLogitNormalizer = Normalizer<N, S> && requires(const N n, const Row&
   { n.null_logit(row, theta) } -> std::convertible_to<S>;
 };
 
-/// Fills theta, (heads × parameters_per_head), by the normalizer's own initialize.
+/// Fills theta, (heads, parameters_per_head), by the normalizer's own initialize.
 template <class N, class S>
 void initialize_normalizer(const N& n, Index heads, Index context, S* theta) {
   if constexpr (N::parameters_per_head > 0) {
     for (Index h = 0; h < heads; ++h)
       n.initialize(Row{h, 0, 0, context}, array(theta + h * N::parameters_per_head, N::parameters_per_head));
   }
+}
+
+template <class N, class S>
+void initialize_normalizer(const N& n, Index heads, Index context, const View<S>& theta) {
+  initialize_normalizer(n, heads, context, theta.data);
 }
 
 }  // namespace meso

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <meso/core/context.hpp>
 #include <meso/core/parameter.hpp>
+#include <meso/optim/clip_scale.hpp>
 #include <meso/optim/tiles.hpp>
-#include <meso/optim/update_rule.hpp>
 
 namespace meso {
 
@@ -54,15 +54,6 @@ double global_norm(CpuContext<Products>& context, const Parameters<S>& gradients
 template <class Products, class S>
 double global_norm(CpuContext<Products>& context, const Parameters<S>& gradients) {
   return global_norm(context, gradients, gradients.layout);
-}
-
-/// Factor that clips a gradient of the given norm to max_norm: min(1, max_norm/(norm + 1e-6)), as PyTorch's
-/// clip_grad_norm_. Pass it to the step as StepOptions::gradient_scale. A NaN norm gives NaN.
-/// Throws: std::invalid_argument unless max_norm > 0.
-inline double clip_scale(double norm, double max_norm) {
-  detail::check_positive("clip_scale", "max_norm", max_norm);
-  const double factor = max_norm / (norm + 1e-6);
-  return factor > 1.0 ? 1.0 : factor;
 }
 
 }  // namespace meso

@@ -1,201 +1,40 @@
 #pragma once
-#include <Eigen/Core>
 #include <cmath>
-#include <cstddef>
 #include <limits>
-#include <meso/core/check.hpp>
-#include <meso/core/view.hpp>
-#include <meso/stats/moments.hpp>
-#include <vector>
+
+#include <meso/core/buffer.hpp>
+#include <meso/core/eigen.hpp>
+#include <meso/stats/sink_statistics.hpp>
 
 namespace meso {
 
-/// Options of SinkStatistics.
-struct SinkOptions {
-  bool count_first_query = false;  ///< query 1 sees itself alone; by default its row is left out of everything
-  Index sink_key = 0;              ///< key k of the sink rate, 0-based
-  double sink_threshold = 0.3;     ///< ε of the sink rate
-};
+/// What SinkStatistics keeps of one row of weights. Shapes: weights, a vector expression over the visible keys, of which
+/// the first is key `first_key`. `scratch` grows to the number of keys.
+/// Error: masses none, entropy ≤ (keys + 8)·u of double, relative; NaN once a weight is negative.
+template <class Derived>
+AttentionRowStatistics attention_row_statistics(const Eigen::DenseBase<Derived>& weights, double null_mass,
+                                                Index first_key, const SinkOptions& options, Buffer<double>& scratch) {
+  const Index n = weights.size();
+  if (scratch.size() < n) scratch.resize(n + n / 2);
+  Array<double> p(scratch.data(), n);
+  if constexpr (Derived::ColsAtCompileTime == 1)
+    p = weights.derived().template cast<double>().array();
+  else
+    p = weights.derived().template cast<double>().array().transpose();
 
-/// Streaming statistics of attention weights, row by row, per (layer, head) and in total.
-///
-/// Of one query row with weights p over its visible keys and null mass p_∅ (0 for softmax; other normalizers may give
-/// their deficit 1 − Σp), averaged over the rows of query i ≥ 2 (1-based; i ≥ 1 on option):
-///   first_token_proportion            share of rows whose weight on key 1 is strictly larger than every other visible
-///                                     weight. A row of zeros never counts; the null slot is no candidate.
-///   first_token_proportion_with_null  the same, but the weight on key 1 must also be strictly larger than p_∅
-///   nowhere_proportion                share of rows whose p_∅ is strictly larger than every visible weight
-///   first_token_mass, null_mass       mean weight on key 1; mean p_∅
-///   entropy                           mean of −Σ p ln p, nats, p_∅ a summand if > 0; NaN once a weight is negative
-///   sink_rate                         Sink_k^ε: α_k = mean of p_ik over the queries i ≥ k of a sequence; the share of
-///                                     (sequence, layer, head) with α_k > ε. Needs end_sequence() after each sequence.
-/// Both proportions are needed: a head that attends nowhere still has a largest weight among near-zero ones.
-/// A row that does not see key 1 (a sliding window, first_key > 0) has weight 0 there.
-/// Source: Kaul et al., "From Attention to Activation", ICLR 2025, §3; the sink rate: Gu et al., arXiv 2410.10781.
-/// Numerics: in double, sums compensated: a merge and one pass over the union agree to a few u.
-/// Error: shares exact, masses ≤ 3u, entropy ≤ (keys + 8)·u of double, relative.
-/// Getters take (layer, head), (layer) or nothing, the total over all rows, and give NaN where there are none.
-class SinkStatistics {
- public:
-  static constexpr Index all = -1;
-
-  explicit SinkStatistics(SinkOptions options = {}) : options_(options) {}
-  const SinkOptions& options() const { return options_; }
-
-  /// Adds the row of one query. `weights`: a vector expression, visible keys in order, the first being key `first_key`;
-  /// query and keys 0-based, layer and head any numbers ≥ 0.
-  /// Throws: std::invalid_argument when layer, head, query or first_key is negative.
-  template <class Derived>
-  void add_row(Index layer, Index head, Index query, const Eigen::DenseBase<Derived>& weights, double null_mass,
-               Index first_key = 0) {
-    check(layer >= 0 && head >= 0 && query >= 0 && first_key >= 0, "SinkStatistics: layer ", layer, ", head ", head,
-          ", query ", query, ", first key ", first_key, ": none may be negative");
-    const Index n = weights.size();
-    if (scratch_.size() < n) scratch_.resize(n + n / 2);
-    Eigen::Map<Eigen::ArrayXd> p(scratch_.data(), n);
-    if constexpr (Derived::ColsAtCompileTime == 1)
-      p = weights.derived().template cast<double>().array();
-    else
-      p = weights.derived().template cast<double>().array().transpose();
-    Cell& cell = grow(layer, head);
-
-    const Index k = options_.sink_key;
-    if (query >= k) {
-      ++cell.open_rows;
-      if (k >= first_key && k < first_key + n) cell.open_sum += p[k - first_key];
-    }
-    if (query == 0 && !options_.count_first_query) return;
-
-    const double first = first_key == 0 && n > 0 ? p[0] : 0.0;
-    const Index skip = first_key == 0 && n > 0 ? 1 : 0;
-    const double other = n > skip ? p.tail(n - skip).maxCoeff() : -std::numeric_limits<double>::infinity();
-    const double low = n > 0 ? p.minCoeff() : 0.0;
-    const bool largest = skip == 1 && first > other && (first != 0 || low < 0);
-    ++cell.rows;
-    cell.first += largest;
-    cell.first_with_null += largest && first > null_mass;
-    cell.nowhere += null_mass > first && null_mass > other;
-    cell.first_mass.add(first);
-    cell.null_mass.add(null_mass);
-    double entropy = std::numeric_limits<double>::quiet_NaN();
-    if (!(low < 0)) {
-      entropy = n > 0 ? -(p * (p.max)((std::numeric_limits<double>::min)()).log()).sum() : 0.0;  // 0·ln 0 = 0
-      if (null_mass > 0) entropy -= null_mass * std::log(null_mass);
-    }
-    cell.entropy.add(entropy);
+  AttentionRowStatistics row;
+  row.null_mass = null_mass;
+  row.sees_first = first_key == 0 && n > 0;
+  const Index skip = row.sees_first ? 1 : 0, sink = options.sink_key - first_key;
+  row.first = row.sees_first ? p[0] : 0.0;
+  row.other = n > skip ? p.tail(n - skip).maxCoeff() : -std::numeric_limits<double>::infinity();
+  row.sink = sink >= 0 && sink < n ? p[sink] : 0.0;
+  row.entropy = std::numeric_limits<double>::quiet_NaN();
+  if (n == 0 || !(p.minCoeff() < 0)) {
+    row.entropy = n > 0 ? -(p * (p.max)((std::numeric_limits<double>::min)()).log()).sum() : 0.0;  // 0·ln 0 = 0
+    if (null_mass > 0) row.entropy -= null_mass * std::log(null_mass);
   }
-
-  /// Adds a causal matrix of weights: row i is query i with visible keys 0 … i; what lies above the diagonal is not
-  /// read. `null_masses`: a vector of one p_∅ a query.
-  /// Throws: std::invalid_argument unless weights are square with as many rows as null_masses has values.
-  template <class Weights, class Null>
-  void add_causal(Index layer, Index head, const Eigen::DenseBase<Weights>& weights,
-                  const Eigen::DenseBase<Null>& null_masses) {
-    check(weights.rows() == weights.cols() && null_masses.size() == weights.rows(), "SinkStatistics: weights are (",
-          weights.rows(), ", ", weights.cols(), ") with ", null_masses.size(),
-          " null masses; they must be square, with one null mass a row");
-    const Eigen::MatrixXd columns = weights.derived().template cast<double>().matrix().transpose();
-    for (Index i = 0; i < columns.cols(); ++i)
-      add_row(layer, head, i, columns.col(i).head(i + 1), static_cast<double>(null_masses.derived()(i)));
-  }
-  /// The same for weights without a null mass.
-  template <class Weights>
-  void add_causal(Index layer, Index head, const Eigen::DenseBase<Weights>& weights) {
-    add_causal(layer, head, weights, Eigen::VectorXd::Zero(weights.rows()));
-  }
-
-  /// Ends the sequence whose rows were added: every (layer, head) with rows since the last call adds one to sink_rate.
-  void end_sequence() {
-    for (auto& heads : cells_)
-      for (Cell& cell : heads) {
-        if (cell.open_rows == 0) continue;
-        ++cell.sequences;
-        cell.sinks += cell.open_sum / static_cast<double>(cell.open_rows) > options_.sink_threshold;
-        cell.open_sum = 0;
-        cell.open_rows = 0;
-      }
-  }
-
-  /// Adds what another accumulator has seen, except the rows of a sequence that it has not ended.
-  void merge(const SinkStatistics& other) {
-    for (std::size_t l = 0; l < other.cells_.size(); ++l)
-      for (std::size_t h = 0; h < other.cells_[l].size(); ++h)
-        grow(static_cast<Index>(l), static_cast<Index>(h)).merge(other.cells_[l][h]);
-  }
-
-  /// One more than the largest layer and head number seen.
-  Index layers() const { return static_cast<Index>(cells_.size()); }
-  Index heads() const {
-    std::size_t most = 0;
-    for (const auto& heads : cells_) most = heads.size() > most ? heads.size() : most;
-    return static_cast<Index>(most);
-  }
-  /// Rows that the proportions and means are taken over.
-  Index rows(Index layer = all, Index head = all) const { return total(layer, head).rows; }
-
-  double first_token_proportion(Index layer = all, Index head = all) const {
-    const Cell c = total(layer, head);
-    return share(c.first, c.rows);
-  }
-  double first_token_proportion_with_null(Index layer = all, Index head = all) const {
-    const Cell c = total(layer, head);
-    return share(c.first_with_null, c.rows);
-  }
-  double nowhere_proportion(Index layer = all, Index head = all) const {
-    const Cell c = total(layer, head);
-    return share(c.nowhere, c.rows);
-  }
-  double first_token_mass(Index layer = all, Index head = all) const { return total(layer, head).first_mass.value(); }
-  double null_mass(Index layer = all, Index head = all) const { return total(layer, head).null_mass.value(); }
-  double entropy(Index layer = all, Index head = all) const { return total(layer, head).entropy.value(); }
-  double sink_rate(Index layer = all, Index head = all) const {
-    const Cell c = total(layer, head);
-    return share(c.sinks, c.sequences);
-  }
-
- private:
-  struct Cell {
-    Index rows = 0, first = 0, first_with_null = 0, nowhere = 0, sequences = 0, sinks = 0;
-    RunningMean first_mass, null_mass, entropy;
-    double open_sum = 0;
-    Index open_rows = 0;
-
-    void merge(const Cell& other) {
-      rows += other.rows;
-      first += other.first;
-      first_with_null += other.first_with_null;
-      nowhere += other.nowhere;
-      sequences += other.sequences;
-      sinks += other.sinks;
-      first_mass.merge(other.first_mass);
-      null_mass.merge(other.null_mass);
-      entropy.merge(other.entropy);
-    }
-  };
-
-  Cell& grow(Index layer, Index head) {
-    const std::size_t l = static_cast<std::size_t>(layer), h = static_cast<std::size_t>(head);
-    if (cells_.size() <= l) cells_.resize(l + 1);
-    if (cells_[l].size() <= h) cells_[l].resize(h + 1);
-    return cells_[l][h];
-  }
-  Cell total(Index layer, Index head) const {
-    Cell sum;
-    for (std::size_t l = 0; l < cells_.size(); ++l) {
-      if (layer != all && l != static_cast<std::size_t>(layer)) continue;
-      for (std::size_t h = 0; h < cells_[l].size(); ++h)
-        if (head == all || h == static_cast<std::size_t>(head)) sum.merge(cells_[l][h]);
-    }
-    return sum;
-  }
-  static double share(Index part, Index whole) {
-    return whole == 0 ? std::numeric_limits<double>::quiet_NaN()
-                      : static_cast<double>(part) / static_cast<double>(whole);
-  }
-
-  SinkOptions options_;
-  std::vector<std::vector<Cell>> cells_;
-  Eigen::ArrayXd scratch_;
-};
+  return row;
+}
 
 }  // namespace meso

@@ -3,8 +3,8 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include <meso/optim/clip.hpp>
-#include <meso/optim/optimizer.hpp>
+#include <meso/optim/clip_scale.hpp>
+#include <meso/optim/step_options.hpp>
 #include <meso/train/data.hpp>
 #include <meso/train/non_finite.hpp>
 
@@ -33,8 +33,9 @@ class NonFiniteLoss : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Trains, on the device of `context` and `model`: for every step, loss and gradients of micro_batches batches, clipping, schedule, one optimizer step, then
-/// every observer(report); an observer that returns false ends the training. Returns the number of steps done.
+/// Trains, on the device of `context` and `model`: for every step, loss and gradients of micro_batches batches, clipping,
+/// schedule, one optimizer step, then every observer(report); an observer that returns false ends the training. Returns
+/// the number of steps done.
 /// `batches(number, batch)` fills the batch with that number, 0, 1, 2, …; `schedule(step)` is the factor of the learning
 /// rate at step 1, 2, ….  It prints and writes nothing: progress, probes and logs are observers.
 /// Throws: std::invalid_argument on a config that makes no sense; NonFiniteLoss, which names the step, the layer and the
@@ -62,11 +63,7 @@ Index train(Context& context, Model& model, Optimizer& optimizer, const Schedule
     if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm)) {
       const bool bad_loss = !std::isfinite(report.loss);
       const double value = bad_loss ? report.loss : report.gradient_norm;
-      std::string where;
-      if constexpr (requires { first_non_finite(context, model, cache); })
-        where = first_non_finite(context, model, cache);
-      else
-        where = first_non_finite(model, cache);
+      const std::string where = first_non_finite(context, model, cache);
       throw NonFiniteLoss(message("training step ", step, ": the ", bad_loss ? "loss" : "gradient norm", " is ",
                                   std::isnan(value) ? "nan" : "inf", "; first in ",
                                   where.empty() ? "the backward pass" : where));
