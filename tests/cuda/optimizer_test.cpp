@@ -37,8 +37,8 @@ double direction(const cuda::RmsPropRule& r, Coordinate& c, double g, Index) {
   if (r.momentum > 0) u = c.moments[2] = r.momentum * c.moments[2] + u;
   return u;
 }
-template <bool decoupled>
-double direction(const cuda::BasicAdamRule<decoupled>& r, Coordinate& c, double g, Index t) {
+template <class Variant>
+double direction(const BasicAdamRule<Variant>& r, Coordinate& c, double g, Index t) {
   c.moments[0] = oracle::average(c.moments[0], g, r.beta1);
   c.moments[1] = oracle::average(c.moments[1], g * g, r.beta2);
   return oracle::adam_direction(c.moments[0], c.moments[1], r.beta1, r.beta2, r.epsilon, static_cast<double>(t));
@@ -117,6 +117,66 @@ MESO_TEST(adam) {
   check_rule<double>(cuda::AdamRule{});
 }
 MESO_TEST(adamw) { check_rule<float>(cuda::AdamWRule{.weight_decay = 0.1}); }
+
+/// The message of the std::invalid_argument that f throws, or "nothing".
+template <class F>
+std::string refusal(F&& f) {
+  try {
+    f();
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "nothing";
+}
+
+MESO_TEST(bad_hyper_parameters_are_refused_with_the_messages_of_the_cpu) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::AdamRule>({.learning_rate = 0}); }) ==
+             "optimizer: learning_rate is 0, expected a finite number > 0");
+  MESO_CHECK(refusal([&] { cuda::Optimizer<cuda::AdamWRule>({.weight_decay = nan}); }) ==
+             "optimizer: weight_decay is nan, expected a finite number >= 0");
+  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::AdamRule>({.beta2 = 1}); }) ==
+             "Adam: beta2 is 1, expected a number in [0, 1)");
+  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::RmsPropRule>({.alpha = -0.5}); }) ==
+             "RmsProp: alpha is -0.5, expected a number in [0, 1)");
+  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::SgdRule>({.nesterov = true}); }) ==
+             "Sgd: nesterov expects momentum > 0 and dampening 0, but they are 0 and 0");
+}
+
+MESO_TEST(another_layout_scalar_or_factor_is_refused_with_the_messages_of_the_cpu) {
+  on_device([](cuda::Context& context) {
+    cuda::Parameters<float> theta(layout_of_kinds()), gradient(theta.layout);
+    cuda::Optimizer<cuda::AdamRule> optimizer;
+    ParameterLayout one;
+    one.add("matrix", 5, 61, ParameterKind::matrix);
+    const cuda::Parameters<float> other(one);
+    MESO_CHECK(refusal([&] { optimizer.step(context, theta, other); }) ==
+               "optimizer: the parameters are 4 in a buffer of 512 elements but the gradients are 1 in 320");
+    const double infinity = std::numeric_limits<double>::infinity();
+    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient, {.learning_rate_factor = infinity}); }) ==
+               "optimizer: learning_rate_factor is inf, expected a finite number >= 0");
+    MESO_CHECK(optimizer.steps() == 0);
+    optimizer.step(context, theta, gradient);
+    ParameterLayout renamed;
+    renamed.add("matrix", 61, 5, ParameterKind::matrix);
+    for (Index i = 1; i < 4; ++i) {
+      const ParameterInfo& info = theta.layout[i];
+      renamed.add(info.name, info.rows, info.cols, info.kind);
+    }
+    cuda::Parameters<float> turned(renamed);
+    MESO_CHECK(refusal([&] { optimizer.step(context, turned, cuda::Parameters<float>(renamed)); }) ==
+               "optimizer: parameter 0 was matrix (5, 61) in the first step and is matrix (61, 5) now; one optimizer "
+               "serves one set of parameters (reset forgets it)");
+    cuda::Parameters<double> wide(theta.layout);
+    MESO_CHECK(refusal([&] { optimizer.step(context, wide, cuda::Parameters<double>(theta.layout)); }) ==
+               "optimizer: the first step was of float parameters and this one is of double; one optimizer serves one "
+               "set of parameters (reset forgets it)");
+    MESO_CHECK(optimizer.steps() == 1);
+    optimizer.reset();
+    MESO_CHECK(refusal([&] { optimizer.step(context, wide, cuda::Parameters<double>(theta.layout)); }) == "nothing");
+    MESO_CHECK(optimizer.steps() == 1);
+  });
+}
 
 MESO_TEST(norm_of_all_gradients) {
   on_device([](cuda::Context& context) {
