@@ -29,7 +29,7 @@ inline constexpr bool emulated = false;
 /// Tokens of the small call, whose results are held against the host's, and of the timed call; the sizes of both.
 struct Sizes {
   Index checked = emulated ? 6 : 64, timed = emulated ? 6 : 8192;
-  Index width = emulated ? 128 : 768, vocabulary = emulated ? 150 : 50257, time = emulated ? 64 : 1024;
+  Index width = emulated ? 128 : 768, vocabulary = emulated ? 150 : 50257, time = emulated ? 64 : 2048;
   Index parameter = emulated ? 40 : 8192;  ///< rows and columns of an optimizer's matrix
 };
 
