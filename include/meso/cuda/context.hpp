@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include <meso/core/workspace.hpp>
-#include <meso/cuda/buffer.hpp>
+#include <meso/cuda/staging.hpp>
 
 namespace meso::cuda {
 
@@ -24,6 +24,7 @@ class Context {
  public:
   ContextOptions options;
   Workspace workspace;
+  Staging staging;
 #ifdef MESO_CUDA_EMULATION
   ThreadOrder order = ThreadOrder::forward;
   unsigned seed = 1;
@@ -69,17 +70,19 @@ class Context {
 #endif
 };
 
-/// Copies `count` elements from the host; they may change as soon as it returns.
+/// Copies `count` elements from the host; they may change as soon as it returns. Small ones (Staging::most) do not wait for
+/// the device.
 template <class T>
 void upload(Context& context, const T* from, Index count, T* to) {
   if (count == 0) return;
+  const std::size_t bytes = sizeof(T) * static_cast<std::size_t>(count);
+  const bool staged = bytes <= Staging::most;
+  const void* const source = staged ? context.staging.fill(from, bytes) : static_cast<const void*>(from);
 #ifdef MESO_CUDA_EMULATION
-  static_cast<void>(context);
-  std::memcpy(static_cast<void*>(to), static_cast<const void*>(from), sizeof(T) * static_cast<std::size_t>(count));
+  std::memcpy(static_cast<void*>(to), source, bytes);
 #else
-  check(
-      cudaMemcpyAsync(to, from, sizeof(T) * static_cast<std::size_t>(count), cudaMemcpyHostToDevice, context.stream()),
-      "upload of ", count, " elements");
+  check(cudaMemcpyAsync(to, source, bytes, cudaMemcpyHostToDevice, context.stream()), "upload of ", count, " elements");
+  if (staged) context.staging.reading(context.stream());
 #endif
 }
 
