@@ -1,10 +1,8 @@
 #pragma once
 // What the attention kernels share: their arguments, the mask, and how tiles come into shared memory.
-#include <cstdint>
-
 #include <meso/attention/mask.hpp>
 #include <meso/attention/shape.hpp>
-#include <meso/cuda/math.cuh>
+#include <meso/cuda/pack.cuh>
 
 namespace meso::cuda {
 
@@ -37,37 +35,32 @@ struct AttentionCall {
   View<const Compute<T>> delta;  // (tokens, heads)
 };
 
-template <class T>
-struct alignas(16) Packet {
-  T values[16 / sizeof(T)];
-};
-
 /// Rows [first, first + rows) of a head, D channels, into shared memory with stride `stride`; zeros past the end.
 template <int D, int stride, class T>
 __device__ __forceinline__ void load_tile(T* to, const View<const T>& from, Index first, int rows, Index end,
                                           bool packets) {
-  constexpr int width = 16 / static_cast<int>(sizeof(T)), across = D / width;
+  constexpr int width = pack_size<T>, across = D / width;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   for (int k = thread; k < rows * across; k += threads) {
     const int r = k / across, c = k % across * width;
-    Packet<T> packet;
+    Pack<T, width> pack;
     if (first + r < end) {
       const T* const source = from.row(first + r) + c;
       if (packets) {
-        packet = *reinterpret_cast<const Packet<T>*>(source);
+        pack = load_pack<width>(source);
       } else {
         MESO_UNROLL
-        for (int e = 0; e < width; ++e) packet.values[e] = source[e];
+        for (int e = 0; e < width; ++e) pack.values[e] = source[e];
       }
     } else {
       MESO_UNROLL
-      for (int e = 0; e < width; ++e) packet.values[e] = static_cast<T>(0.0f);
+      for (int e = 0; e < width; ++e) pack.values[e] = static_cast<T>(0.0f);
     }
     if constexpr (stride % width == 0) {
-      *reinterpret_cast<Packet<T>*>(to + r * stride + c) = packet;
+      store_in_place(to + r * stride + c, pack);
     } else {
       MESO_UNROLL
-      for (int e = 0; e < width; ++e) to[r * stride + c + e] = packet.values[e];
+      for (int e = 0; e < width; ++e) to[r * stride + c + e] = pack.values[e];
     }
   }
 }
@@ -101,11 +94,6 @@ __device__ __forceinline__ void load_rows(const AttentionCall<T>& call, Index b,
     lse[r] = inside ? call.lse(row, h) : minus_infinity<Compute<T>>();
     delta[r] = inside ? call.delta(row, h) : Compute<T>(0);
   }
-}
-
-template <class T>
-bool aligned(const View<const T>& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride * static_cast<Index>(sizeof(T)) % 16 == 0;
 }
 
 template <class T, class Normalizer, class Mask>
