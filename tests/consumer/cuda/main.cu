@@ -1,7 +1,7 @@
 // The headers of both devices in one translation unit of nvcc, and one op on the GPU. Exit status 3 without a GPU.
 #include <cstdio>
-#include <meso/meso.hpp>
 #include <meso/cuda.hpp>
+#include <meso/meso.hpp>
 
 int main() {
   try {
