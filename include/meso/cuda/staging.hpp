@@ -20,7 +20,8 @@ struct PinnedMemory {
 #else
     void* memory = nullptr;
     check(cudaMallocHost(&memory, bytes), "cudaMallocHost of ", bytes, " bytes");
-    return std::memset(memory, 0, bytes);
+    std::memset(memory, 0, bytes);
+    return memory;
 #endif
   }
   static void release(void* memory) noexcept {
