@@ -17,66 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pytorch_gpt2 import Gpt2, causal_attention
+
 # The training step of bench/support.hpp
 LAYERS, HEADS, HEAD_SIZE, WIDTH, MLP_WIDTH, VOCABULARY, CONTEXT, BATCH = 6, 6, 64, 384, 1536, 256, 256, 8
 TOKENS = BATCH * CONTEXT
 LARGE = 1 << 28
 ADAM = dict(lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
-
-
-def causal_attention(q, k, v):
-    """(batch, heads, time, head size); PyTorch 1.13 has no fused one."""
-    if hasattr(F, "scaled_dot_product_attention"):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    scores = q @ k.transpose(-2, -1) * (1 / math.sqrt(q.shape[-1]))
-    return scores.masked_fill(future(q.shape[-2]), -math.inf).softmax(-1) @ v
-
-
-masks = {}
-
-
-def future(length):
-    if length not in masks:
-        masks[length] = torch.ones(length, length, dtype=torch.bool).triu(1)
-    return masks[length]
-
-
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
-        mixed = causal_attention(*qkv.permute(2, 0, 3, 1, 4).unbind(0))
-        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
-
-
-class Gpt2(nn.Module):
-    """Learned positions, LayerNorm before each half of a block, biases, the head tied to the embedding."""
-
-    def __init__(self, layers, heads, width, context):
-        super().__init__()
-        self.token, self.position = nn.Embedding(VOCABULARY, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
-        self.norm = nn.LayerNorm(width)
-        for name, p in self.named_parameters():
-            if p.dim() > 1:
-                nn.init.normal_(p, std=0.02)
-            elif name.endswith("bias"):
-                nn.init.zeros_(p)
-
-    def forward(self, tokens, targets):
-        x = self.token(tokens) + self.position.weight[: tokens.shape[1]]
-        for block in self.blocks:
-            x = block(x)
-        logits = F.linear(self.norm(x), self.token.weight)
-        return F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
 
 
 def fastest_adam(parameters):
@@ -98,7 +45,7 @@ def fastest_adam(parameters):
 
 
 def training_step(compiled, layers=LAYERS, heads=HEADS, width=WIDTH, context=CONTEXT, batch=BATCH):
-    model = Gpt2(layers, heads, width, context)
+    model = Gpt2(layers, heads, width, context, VOCABULARY)
     loss_of = torch.compile(model) if compiled else model
     tokens, targets = (torch.randint(VOCABULARY, (batch, context)) for _ in range(2))
     loss_of(tokens, targets).backward()
@@ -174,7 +121,7 @@ def cross_entropy(kind, size):
 
 
 def adam():
-    parameters = list(Gpt2(LAYERS, HEADS, WIDTH, CONTEXT).parameters())
+    parameters = list(Gpt2(LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY).parameters())
     for p in parameters:
         p.grad = torch.randn_like(p) * 1e-3
     return fastest_adam(parameters).step

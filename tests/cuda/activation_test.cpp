@@ -72,6 +72,82 @@ void check_gated() {
   });
 }
 
+oracle::Matrix left_columns(const oracle::Matrix& x, Index cols) {
+  oracle::Matrix left(x.rows, cols);
+  for (Index i = 0; i < x.rows; ++i)
+    for (Index j = 0; j < cols; ++j) left(i, j) = x(i, j);
+  return left;
+}
+
+/// op(x, row, y) on rows that begin at multiples of 16 bytes, which are read in packs, and on rows that do not: the same
+/// bits, and nothing past the last column. `times`: columns of x for one of y.
+template <class T, class F>
+void check_packs(Index cols, Index times, F&& op) {
+  on_device([&](cuda::Context& context) {
+    const Index rows = 5, wide = 304;
+    DeviceMatrix<T> x(context, rows, times * wide, 8, 1, 2), row(context, 1, times * wide, 8, 2),
+        y(context, rows, wide, 8, 3);
+    DeviceMatrix<T> other_x(context, rows, times * cols, 3), other_row(context, 1, times * cols, 1),
+        other_y(context, rows, cols, 1);
+    other_x.set(left_columns(x.values(), times * cols));
+    other_row.set(left_columns(row.values(), times * cols));
+    other_y.set(left_columns(y.values(), cols));
+    const oracle::Matrix before = y.values();
+    const cuda::View<T> packs_x = x.view().col_range(0, times * cols), packs_y = y.view().col_range(0, cols);
+    MESO_CHECK(cuda::detail::aligned(packs_x) && cuda::detail::aligned(packs_y));
+    MESO_CHECK(!cuda::detail::aligned(other_x.view()) && !cuda::detail::aligned(other_y.view()));
+    op(context, packs_x, row.data(), packs_y);
+    op(context, other_x.view(), other_row.data(), other_y.view());
+    MESO_CHECK(left_columns(x.values(), times * cols).data == other_x.values().data);
+    MESO_CHECK(left_columns(y.values(), cols).data == other_y.values().data);
+    MESO_CHECK(left_columns(y.values(), cols).data != left_columns(before, cols).data);
+    for (Index i = 0; i < rows; ++i)
+      for (Index j = cols; j < wide; ++j) MESO_CHECK(y.values()(i, j) == before(i, j));
+    MESO_CHECK(x.intact() && y.intact() && other_x.intact() && other_y.intact());
+  });
+}
+
+template <class T>
+void check_all_packs() {
+  const auto forward = [](auto activation) {
+    return [=](cuda::Context& context, const cuda::View<T>& x, const T* bias, const cuda::View<T>& y) {
+      cuda::bias_activation_forward(context, activation, x, bias, y);
+    };
+  };
+  const auto backward = [](auto activation) {
+    return [=](cuda::Context& context, const cuda::View<T>& x, const T*, const cuda::View<T>& y) {
+      using A = decltype(activation);
+      const cuda::View<T> dx = A::gated ? x : y;  // in place of x, or of dy
+      cuda::activation_backward<A, T>(context, {}, x, y, dx);
+      if (A::gated) cuda::add<T>(context, nullptr, x.col_range(0, y.cols), y);
+    };
+  };
+  check_packs<T>(301, 1, forward(cuda::Gelu{}));  // with a last pack that is not whole
+  check_packs<T>(304, 2, forward(cuda::SwiGlu{}));
+  check_packs<T>(301, 2, forward(cuda::SwiGlu{}));
+  check_packs<T>(301, 1, backward(cuda::Gelu{}));
+  check_packs<T>(304, 2, backward(cuda::SwiGlu{}));
+  check_packs<T>(301, 1, [](cuda::Context& context, const cuda::View<T>& x, const T* bias, const cuda::View<T>& y) {
+    cuda::add<T>(context, bias, x, y);
+  });
+}
+
+template <class From, class To>
+void check_cast() {
+  on_device([](cuda::Context& context) {
+    const Index count = 317;
+    DeviceMatrix<From> from(context, 1, count, 8, 1);
+    DeviceMatrix<To> to(context, 1, count, 8), other(context, 1, count, 3);
+    cuda::cast(context, from.data(), count, to.data());
+    cuda::cast(context, from.data(), count, other.data());
+    const oracle::Matrix expected = from.values();
+    check_matrix("cast", to.values(), expected,
+                 [&](Index, Index j) { return roundoff<To>() * std::abs(expected(0, j)); });
+    MESO_CHECK(to.values().data == other.values().data);
+    MESO_CHECK(to.intact() && other.intact());
+  });
+}
+
 template <class T>
 void check_sums() {
   using C = cuda::Compute<T>;
@@ -103,6 +179,15 @@ MESO_TEST(elementwise_bf16) { check_all<bf16>(); }
 MESO_TEST(gated) {
   check_gated<float>();
   check_gated<bf16>();
+}
+MESO_TEST(packs_have_the_bits_of_single_elements) {
+  check_all_packs<float>();
+  check_all_packs<double>();
+  check_all_packs<bf16>();
+}
+MESO_TEST(casts) {
+  check_cast<float, bf16>();
+  check_cast<float, float>();
 }
 MESO_TEST(sums_of_columns) {
   check_sums<float>();

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
 mkdir -p "$out"
 failed=0 kernels=0
-for source in "$here"/main.cpp "$here"/attention_[0-9]*.cpp "$here"/*_test.cpp "$here"/gpu/table.cpp; do
+for source in "$here"/main.cpp "$here"/attention_[0-9]*.cpp "$here"/*_test.cpp "$here"/gpu/*.cpp; do
   name=$(basename "$source" .cpp)
   [[ $name != emulation_test && $name != cpu_test ]] || continue
   log=$out/$name.log

@@ -37,8 +37,8 @@ double direction(const cuda::RmsPropRule& r, Coordinate& c, double g, Index) {
   if (r.momentum > 0) u = c.moments[2] = r.momentum * c.moments[2] + u;
   return u;
 }
-template <bool decoupled>
-double direction(const cuda::BasicAdamRule<decoupled>& r, Coordinate& c, double g, Index t) {
+template <class Variant>
+double direction(const BasicAdamRule<Variant>& r, Coordinate& c, double g, Index t) {
   c.moments[0] = oracle::average(c.moments[0], g, r.beta1);
   c.moments[1] = oracle::average(c.moments[1], g * g, r.beta2);
   return oracle::adam_direction(c.moments[0], c.moments[1], r.beta1, r.beta2, r.epsilon, static_cast<double>(t));
@@ -118,6 +118,66 @@ MESO_TEST(adam) {
 }
 MESO_TEST(adamw) { check_rule<float>(cuda::AdamWRule{.weight_decay = 0.1}); }
 
+/// The message of the std::invalid_argument that f throws, or "nothing".
+template <class F>
+std::string refusal(F&& f) {
+  try {
+    f();
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "nothing";
+}
+
+MESO_TEST(bad_hyper_parameters_are_refused_with_the_messages_of_the_cpu) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::AdamRule>({.learning_rate = 0}); }) ==
+             "optimizer: learning_rate is 0, expected a finite number > 0");
+  MESO_CHECK(refusal([&] { cuda::Optimizer<cuda::AdamWRule>({.weight_decay = nan}); }) ==
+             "optimizer: weight_decay is nan, expected a finite number >= 0");
+  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::AdamRule>({.beta2 = 1}); }) ==
+             "Adam: beta2 is 1, expected a number in [0, 1)");
+  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::RmsPropRule>({.alpha = -0.5}); }) ==
+             "RmsProp: alpha is -0.5, expected a number in [0, 1)");
+  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::SgdRule>({.nesterov = true}); }) ==
+             "Sgd: nesterov expects momentum > 0 and dampening 0, but they are 0 and 0");
+}
+
+MESO_TEST(another_layout_scalar_or_factor_is_refused_with_the_messages_of_the_cpu) {
+  on_device([](cuda::Context& context) {
+    cuda::Parameters<float> theta(layout_of_kinds()), gradient(theta.layout);
+    cuda::Optimizer<cuda::AdamRule> optimizer;
+    ParameterLayout one;
+    one.add("matrix", 5, 61, ParameterKind::matrix);
+    const cuda::Parameters<float> other(one);
+    MESO_CHECK(refusal([&] { optimizer.step(context, theta, other); }) ==
+               "optimizer: the parameters are 4 in a buffer of 512 elements but the gradients are 1 in 320");
+    const double infinity = std::numeric_limits<double>::infinity();
+    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient, {.learning_rate_factor = infinity}); }) ==
+               "optimizer: learning_rate_factor is inf, expected a finite number >= 0");
+    MESO_CHECK(optimizer.steps() == 0);
+    optimizer.step(context, theta, gradient);
+    ParameterLayout renamed;
+    renamed.add("matrix", 61, 5, ParameterKind::matrix);
+    for (Index i = 1; i < 4; ++i) {
+      const ParameterInfo& info = theta.layout[i];
+      renamed.add(info.name, info.rows, info.cols, info.kind);
+    }
+    cuda::Parameters<float> turned(renamed);
+    MESO_CHECK(refusal([&] { optimizer.step(context, turned, cuda::Parameters<float>(renamed)); }) ==
+               "optimizer: parameter 0 was matrix (5, 61) in the first step and is matrix (61, 5) now; one optimizer "
+               "serves one set of parameters (reset forgets it)");
+    cuda::Parameters<double> wide(theta.layout);
+    MESO_CHECK(refusal([&] { optimizer.step(context, wide, cuda::Parameters<double>(theta.layout)); }) ==
+               "optimizer: the first step was of float parameters and this one is of double; one optimizer serves one "
+               "set of parameters (reset forgets it)");
+    MESO_CHECK(optimizer.steps() == 1);
+    optimizer.reset();
+    MESO_CHECK(refusal([&] { optimizer.step(context, wide, cuda::Parameters<double>(theta.layout)); }) == "nothing");
+    MESO_CHECK(optimizer.steps() == 1);
+  });
+}
+
 MESO_TEST(norm_of_all_gradients) {
   on_device([](cuda::Context& context) {
     ParameterLayout layout;
@@ -141,30 +201,81 @@ MESO_TEST(norm_of_all_gradients) {
   });
 }
 
-MESO_TEST(hadamard_is_orthogonal_and_mixes) {
-  on_device([](cuda::Context& context) {
-    for (const auto& [rows, cols] : std::vector<std::pair<Index, Index>>{{1, 1}, {1, 7}, {3, 5}, {20, 33}, {5, 2500}}) {
-      const auto axis = [&](Index size) {
+/// Signs of an axis: ±1/√p, one or two passes.
+oracle::Vector signs_of(Index size, std::uint64_t seed) {
+  const double power = std::exp2(std::floor(std::log2(static_cast<double>(size))));
+  oracle::Vector signs;
+  for (Index i = 0; i < static_cast<Index>(power < static_cast<double>(size) ? 2 * power : power); ++i)
+    signs.push_back((Random{seed, 1}.bits(static_cast<std::uint64_t>(i)) & 1 ? -1 : 1) / std::sqrt(power));
+  return signs;
+}
+
+/// v = H v, by H_2p = [H_p H_p; H_p −H_p].
+void walsh(double* v, Index power) {
+  if (power == 1) return;
+  const Index half = power / 2;
+  walsh(v, half);
+  walsh(v + half, half);
+  for (Index i = 0; i < half; ++i) {
+    const double low = v[i], high = v[half + i];
+    v[i] = low + high;
+    v[half + i] = low - high;
+  }
+}
+/// Signs and H on [0, p), then, if p < d, on [d − p, d).
+oracle::Vector hadamard_axis(oracle::Vector v, const oracle::Vector& signs) {
+  const Index size = static_cast<Index>(v.size()), passes = static_cast<Index>(signs.size()) == size ? 1 : 2;
+  const Index power = static_cast<Index>(signs.size()) / passes;
+  for (Index pass = 0; pass < passes; ++pass) {
+    double* const first = v.data() + pass * (size - power);
+    for (Index i = 0; i < power; ++i) first[i] *= signs[oracle::at(pass * power + i)];
+    walsh(first, power);
+  }
+  return v;
+}
+
+/// Against the definition, and back. A block holds factors of 1,024 and 4,096 numbers at most: the shapes lie around
+/// both, along rows and along columns, up to three launches an axis.
+MESO_TEST(hadamard_is_its_definition_and_its_inverse_undoes_it) {
+  const std::vector<std::pair<Index, Index>> shapes = {
+      {1, 1},     {1, 2},    {1, 7},    {3, 5},    {20, 33},  {5, 2500}, {2500, 3}, {1, 1023}, {2, 1024},
+      {33, 1025}, {1024, 2}, {1025, 1}, {2, 4095}, {1, 4096}, {1, 4097}, {4097, 2}, {2, 50257}};
+  on_device([&](cuda::Context& context) {
+    for (const auto& size : shapes) {
+      const Index rows = size.first, cols = size.second;
+      const auto axis = [&](const oracle::Vector& signs, Index length) {
         cuda::HadamardAxis<double> a;
-        a.size = size;
-        while (2 * a.power <= size) a.power *= 2;
-        std::vector<double> signs;
-        for (Index i = 0; i < (a.power < size ? 2 : 1) * a.power; ++i)
-          signs.push_back((Random{3, 1}.bits(static_cast<std::uint64_t>(i)) & 1 ? -1 : 1) /
-                          std::sqrt(static_cast<double>(a.power)));
+        a.size = length;
+        while (2 * a.power <= length) a.power *= 2;
         a.signs.resize(static_cast<Index>(signs.size()));
         cuda::upload(context, signs.data(), a.signs.size(), a.signs.data());
         return a;
       };
-      const auto r = axis(rows), c = axis(cols);
+      const oracle::Vector row_signs = signs_of(rows, 3), col_signs = signs_of(cols, 4);
+      const auto r = axis(row_signs, rows), c = axis(col_signs, cols);
       DeviceMatrix<double> x(context, rows, cols, 0, 1), y(context, rows, cols), z(context, rows, cols);
       cuda::hadamard_rotate<double>(context, r, c, false, x.constant(), y.view());
       cuda::hadamard_rotate<double>(context, r, c, true, y.constant(), z.view());
-      double before = 0, after = 0;
-      for (const double v : x.values().data) before += v * v;
-      for (const double v : y.values().data) after += v * v;
-      MESO_CHECK_WITHIN(after, before, 1e-12 * before);
-      check_matrix("back", z.values(), x.values(), [&](Index, Index) { return 1e-13 * std::sqrt(before); });
+      oracle::Matrix expected = x.values();
+      const oracle::Matrix in = expected;
+      double norm = 0;
+      for (const double v : in.data) norm += v * v;
+      norm = std::sqrt(norm);
+      for (Index i = 0; i < rows; ++i) {
+        const oracle::Vector turned = hadamard_axis(expected.row(i), col_signs);
+        std::copy(turned.begin(), turned.end(), expected.data.begin() + i * cols);
+      }
+      for (Index j = 0; j < cols && rows > 1; ++j) {
+        oracle::Vector column;
+        for (Index i = 0; i < rows; ++i) column.push_back(expected(i, j));
+        column = hadamard_axis(column, row_signs);
+        for (Index i = 0; i < rows; ++i) expected(i, j) = column[oracle::at(i)];
+      }
+      // The op's bound, twice: of the reference too.
+      const double logs = std::log2(static_cast<double>(rows)) + std::log2(static_cast<double>(cols));
+      const double bound = 2 * (2 * logs + 8) * roundoff<double>() * norm;
+      check_matrix("rotated", y.values(), expected, [&](Index, Index) { return bound; });
+      check_matrix("back", z.values(), in, [&](Index, Index) { return bound; });
       MESO_CHECK(y.intact() && z.intact());
     }
   });

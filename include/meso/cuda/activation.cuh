@@ -1,5 +1,5 @@
 #pragma once
-#include <meso/cuda/math.cuh>
+#include <meso/cuda/pack.cuh>
 
 namespace meso::cuda {
 
@@ -95,16 +95,31 @@ struct ActivationForward {
   const T* bias;
   View<T> y;
 
-  __device__ Compute<T> biased(Index i, Index j) const {
-    if (!bias) return load(x(i, j));
-    store(x(i, j), load(x(i, j)) + load(bias[j]));
-    return load(x(i, j));  // as rounded: what backward will read
+  /// x with its bias, as rounded: what backward will read.
+  template <int n>
+  __device__ Pack<T, n> biased(Index i, Index j) const {
+    Pack<T, n> in = load_pack<n>(x.row(i) + j);
+    if (bias) {
+      const Pack<T, n> b = load_pack<n>(bias + j);
+      MESO_UNROLL
+      for (int e = 0; e < n; ++e) store(in.values[e], load(in.values[e]) + load(b.values[e]));
+      store_pack(x.row(i) + j, in);
+    }
+    return in;
   }
-  __device__ void operator()(Index i, Index j) const {
-    if constexpr (A::gated)
-      store(y(i, j), A::forward(biased(i, j), biased(i, y.cols + j)));
-    else
-      store(y(i, j), A::forward(biased(i, j)));
+  template <int n>
+  __device__ void at(Index i, Index j) const {
+    const Pack<T, n> in = biased<n>(i, j);
+    Pack<T, n> out;
+    if constexpr (A::gated) {
+      const Pack<T, n> up = biased<n>(i, y.cols + j);
+      MESO_UNROLL
+      for (int e = 0; e < n; ++e) store(out.values[e], A::forward(load(in.values[e]), load(up.values[e])));
+    } else {
+      MESO_UNROLL
+      for (int e = 0; e < n; ++e) store(out.values[e], A::forward(load(in.values[e])));
+    }
+    store_pack(y.row(i) + j, out);
   }
 };
 
@@ -113,17 +128,34 @@ struct ActivationBackward {
   View<const T> x, dy;
   View<T> dx;
 
-  __device__ void operator()(Index i, Index j) const {
+  template <int n>
+  __device__ void at(Index i, Index j) const {
+    const Pack<T, n> in = load_pack<n>(x.row(i) + j), slope = load_pack<n>(dy.row(i) + j);
+    Pack<T, n> out;
     if constexpr (A::gated) {
-      Compute<T> dgate, dup;
-      A::backward(load(x(i, j)), load(x(i, dy.cols + j)), load(dy(i, j)), dgate, dup);
-      store(dx(i, j), dgate);
-      store(dx(i, dy.cols + j), dup);
+      const Pack<T, n> up = load_pack<n>(x.row(i) + dy.cols + j);
+      Pack<T, n> out_up;
+      MESO_UNROLL
+      for (int e = 0; e < n; ++e) {
+        Compute<T> dgate, dup;
+        A::backward(load(in.values[e]), load(up.values[e]), load(slope.values[e]), dgate, dup);
+        store(out.values[e], dgate);
+        store(out_up.values[e], dup);
+      }
+      store_pack(dx.row(i) + dy.cols + j, out_up);
     } else {
-      store(dx(i, j), A::backward(load(x(i, j)), load(dy(i, j))));
+      MESO_UNROLL
+      for (int e = 0; e < n; ++e) store(out.values[e], A::backward(load(in.values[e]), load(slope.values[e])));
     }
+    store_pack(dx.row(i) + j, out);
   }
 };
+
+/// Whether the second half of a gated activation begins at a multiple of 16 bytes too.
+template <class A, class T>
+constexpr bool halves_aligned(Index hidden) {
+  return !A::gated || hidden * static_cast<Index>(sizeof(T)) % 16 == 0;
+}
 
 }  // namespace detail
 
@@ -135,7 +167,10 @@ template <class A, class T>
 void bias_activation_forward(Context& context, const A&, const View<T>& x, const std::type_identity_t<T>* bias,
                              const View<T>& y) {
   check_shape("activation_forward", "x", x, y.rows, preactivation_width<A>(y.cols));
-  detail::for_elements(context, "activation_forward", detail::ActivationForward<A, T>{x, bias, y}, y.rows, y.cols);
+  const bool packs =
+      detail::aligned(x) && detail::aligned(y) && detail::aligned(bias) && detail::halves_aligned<A, T>(y.cols);
+  detail::for_packs<detail::element_pack<T>>(context, "activation_forward", detail::ActivationForward<A, T>{x, bias, y},
+                                             y.rows, y.cols, packs);
 }
 
 /// y = f(x), as meso::activation_forward.
@@ -150,7 +185,10 @@ template <class A, class T>
 void activation_backward(Context& context, const A&, const ConstView<T>& x, const ConstView<T>& dy, const View<T>& dx) {
   check_shape("activation_backward", "x", x, dy.rows, preactivation_width<A>(dy.cols));
   check_same_shape<const T, T>("activation_backward", "x", x, "dx", dx);
-  detail::for_elements(context, "activation_backward", detail::ActivationBackward<A, T>{x, dy, dx}, dy.rows, dy.cols);
+  const bool packs =
+      detail::aligned(x) && detail::aligned(dy) && detail::aligned(dx) && detail::halves_aligned<A, T>(dy.cols);
+  detail::for_packs<detail::element_pack<T>>(context, "activation_backward",
+                                             detail::ActivationBackward<A, T>{x, dy, dx}, dy.rows, dy.cols, packs);
 }
 
 }  // namespace meso::cuda

@@ -1,68 +1,14 @@
 #pragma once
 #include <cstddef>
-#include <cstdint>
-#include <utility>
-#include <vector>
+#include <cstring>
 
-#include <meso/cuda/buffer.hpp>
+#include <meso/core/workspace.hpp>
+#include <meso/cuda/staging.hpp>
 
 namespace meso::cuda {
 
-/// Pool of scratch blocks in device memory, as meso::Workspace: a block returns to the pool when its handle dies, and may
-/// be handed out again at once, because one context's work runs in the order of its stream.
-class Workspace {
- public:
-  template <class T>
-  class Scratch {
-   public:
-    Scratch(Workspace& owner, std::size_t slot, T* data, Index size)
-        : owner_(&owner), slot_(slot), data_(data), size_(size) {}
-    Scratch(Scratch&& other) noexcept
-        : owner_(std::exchange(other.owner_, nullptr)), slot_(other.slot_), data_(other.data_), size_(other.size_) {}
-    Scratch& operator=(Scratch&&) = delete;
-    ~Scratch() {
-      if (owner_) owner_->blocks_[slot_].taken = false;
-    }
-    T* data() const { return data_; }
-    Index size() const { return size_; }
-    View<T> view(Index rows, Index cols) const { return {data_, rows, cols, cols}; }
-
-   private:
-    Workspace* owner_;
-    std::size_t slot_;
-    T* data_;
-    Index size_;
-  };
-
-  /// `size` uninitialized elements: the smallest free block that holds them, else a new one.
-  template <class T>
-  Scratch<T> take(Index size) {
-    const Index bytes = (size * static_cast<Index>(sizeof(T)) + 255) / 256 * 256;
-    std::size_t best = blocks_.size();
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (!blocks_[i].taken && blocks_[i].memory.size() >= bytes &&
-          (best == blocks_.size() || blocks_[i].memory.size() < blocks_[best].memory.size()))
-        best = i;
-    }
-    if (best == blocks_.size()) blocks_.push_back({Buffer<std::byte>(bytes), false});
-    blocks_[best].taken = true;
-    return Scratch<T>(*this, best, reinterpret_cast<T*>(blocks_[best].memory.data()), size);
-  }
-
-  /// Bytes held by the pool, taken or free.
-  Index bytes() const {
-    Index sum = 0;
-    for (const Block& block : blocks_) sum += block.memory.size();
-    return sum;
-  }
-
- private:
-  struct Block {
-    Buffer<std::byte> memory;
-    bool taken = false;
-  };
-  std::vector<Block> blocks_;
-};
+/// Pool of scratch blocks in device memory: see meso::MemoryPool.
+using Workspace = MemoryPool<DeviceMemory>;
 
 /// Options of a Context.
 struct ContextOptions {
@@ -78,6 +24,7 @@ class Context {
  public:
   ContextOptions options;
   Workspace workspace;
+  Staging staging;
 #ifdef MESO_CUDA_EMULATION
   ThreadOrder order = ThreadOrder::forward;
   unsigned seed = 1;
@@ -123,17 +70,19 @@ class Context {
 #endif
 };
 
-/// Copies `count` elements from the host; they may change as soon as it returns.
+/// Copies `count` elements from the host; they may change as soon as it returns. Small ones (Staging::most) do not wait for
+/// the device.
 template <class T>
 void upload(Context& context, const T* from, Index count, T* to) {
   if (count == 0) return;
+  const std::size_t bytes = sizeof(T) * static_cast<std::size_t>(count);
+  const bool staged = bytes <= Staging::most;
+  const void* const source = staged ? context.staging.fill(from, bytes) : static_cast<const void*>(from);
 #ifdef MESO_CUDA_EMULATION
-  static_cast<void>(context);
-  std::memcpy(static_cast<void*>(to), static_cast<const void*>(from), sizeof(T) * static_cast<std::size_t>(count));
+  std::memcpy(static_cast<void*>(to), source, bytes);
 #else
-  check(
-      cudaMemcpyAsync(to, from, sizeof(T) * static_cast<std::size_t>(count), cudaMemcpyHostToDevice, context.stream()),
-      "upload of ", count, " elements");
+  check(cudaMemcpyAsync(to, source, bytes, cudaMemcpyHostToDevice, context.stream()), "upload of ", count, " elements");
+  if (staged) context.staging.reading(context.stream());
 #endif
 }
 

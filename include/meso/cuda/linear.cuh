@@ -1,6 +1,6 @@
 #pragma once
 #include <meso/cuda/gemm.hpp>
-#include <meso/cuda/math.cuh>
+#include <meso/cuda/pack.cuh>
 
 namespace meso::cuda {
 
@@ -12,11 +12,25 @@ struct AddRow {
   View<const T> residual;
   View<T> y;
 
-  __device__ void operator()(Index i, Index j) const {
-    Compute<T> value = load(y(i, j));
-    if (bias) value += load(bias[j]);
-    if (residual.data) value += load(residual(i, j));
-    store(y(i, j), value);
+  template <int n>
+  __device__ void at(Index i, Index j) const {
+    Pack<T, n> out = load_pack<n>(y.row(i) + j);
+    Compute<T> value[n];
+    MESO_UNROLL
+    for (int e = 0; e < n; ++e) value[e] = load(out.values[e]);
+    if (bias) {
+      const Pack<T, n> b = load_pack<n>(bias + j);
+      MESO_UNROLL
+      for (int e = 0; e < n; ++e) value[e] += load(b.values[e]);
+    }
+    if (residual.data) {
+      const Pack<T, n> r = load_pack<n>(residual.row(i) + j);
+      MESO_UNROLL
+      for (int e = 0; e < n; ++e) value[e] += load(r.values[e]);
+    }
+    MESO_UNROLL
+    for (int e = 0; e < n; ++e) store(out.values[e], value[e]);
+    store_pack(y.row(i) + j, out);
   }
 };
 template <class T>
@@ -28,7 +42,14 @@ template <class From, class To>
 struct Cast {
   const From* from;
   To* to;
-  __device__ void operator()(Index, Index j) const { store(to[j], static_cast<Compute<To>>(load(from[j]))); }
+  template <int n>
+  __device__ void at(Index, Index j) const {
+    const Pack<From, n> in = load_pack<n>(from + j);
+    Pack<To, n> out;
+    MESO_UNROLL
+    for (int e = 0; e < n; ++e) store(out.values[e], static_cast<Compute<To>>(load(in.values[e])));
+    store_pack(to + j, out);
+  }
 };
 
 }  // namespace detail
@@ -39,7 +60,9 @@ template <class T>
 void add(Context& context, const std::type_identity_t<T>* bias, const ConstView<T>& residual, const View<T>& y) {
   if (residual.data) check_same_shape<const T, T>("add", "residual", residual, "y", y);
   if (!bias && !residual.data) return;
-  detail::for_elements(context, "add", detail::AddRow<T>{bias, residual, y}, y.rows, y.cols);
+  const bool packs = detail::aligned(bias) && detail::aligned(residual) && detail::aligned(y);
+  detail::for_packs<detail::element_pack<T>>(context, "add", detail::AddRow<T>{bias, residual, y}, y.rows, y.cols,
+                                             packs);
 }
 
 /// sum[j] = or += Σ_i x(i, j), as meso::column_sums. Shapes: x (tokens, n), sum n values.
@@ -53,7 +76,10 @@ void column_sums(Context& context, const View<const T>& x, Compute<T>* sum, Accu
 /// to = from, rounded to To. Shapes: `count` elements each.
 template <class From, class To>
 void cast(Context& context, const From* from, Index count, To* to) {
-  detail::for_elements(context, "cast", detail::Cast<From, To>{from, to}, count > 0 ? 1 : 0, count);
+  constexpr int pack =
+      detail::pack_size<From> < detail::pack_size<To> ? detail::pack_size<From> : detail::pack_size<To>;
+  detail::for_packs<pack>(context, "cast", detail::Cast<From, To>{from, to}, count > 0 ? 1 : 0, count,
+                          detail::aligned(from) && detail::aligned(to));
 }
 
 /// y = x wᵀ + bias (null: none), as meso::linear_forward. Shapes: x (tokens, in), w (out, in), bias out values,

@@ -1,5 +1,4 @@
 #pragma once
-#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,122 +8,86 @@
 #include <meso/cuda/hadamard.cuh>
 #include <meso/cuda/linear.cuh>
 #include <meso/cuda/parameter.hpp>
-#include <meso/optim/step_options.hpp>
+#include <meso/optim/adam_rule.hpp>
+#include <meso/optim/driver.hpp>
+#include <meso/optim/rmsprop_rule.hpp>
+#include <meso/optim/sgd_rule.hpp>
 
 namespace meso::cuda {
 
-/// The element-wise part of SGD on the device; hyper-parameters and equations of meso::SgdRule.
-struct SgdRule {
-  double learning_rate = 1e-3;
-  double momentum = 0.0;
-  double dampening = 0.0;
-  double weight_decay = 0.0;
-  bool nesterov = false;
+/// The rules are those of the CPU. device_step<C>(rule, t) is the element-wise function of step t: f(gradient, moments, i)
+/// gives the direction of element i and updates its moments. A rule of your own needs one in its namespace.
+using meso::AdamRule;
+using meso::AdamWRule;
+using meso::OrthoAdamRule;
+using meso::RmsPropRule;
+using meso::SgdRule;
 
-  static constexpr int moments = 1;
-  static constexpr bool decoupled_decay = false;
-  bool uses(int) const { return momentum > 0; }
+template <class C>
+struct SgdStep {
+  C momentum, take;
+  bool first, nesterov;
 
-  template <class C>
-  struct Step {
-    C momentum, take;
-    bool first, nesterov;
-
-    __device__ C operator()(C g, C* const* moment, Index i) const {
-      if (momentum == C(0)) return g;
-      C& b = moment[0][i];
-      b = first ? g : momentum * b + take * g;
-      return nesterov ? g + momentum * b : b;
-    }
-  };
-  template <class C>
-  Step<C> step(Index t) const {
-    return {static_cast<C>(momentum), static_cast<C>(1 - dampening), t == 1, nesterov};
+  __device__ C operator()(C g, C* const* moment, Index i) const {
+    if (momentum == C(0)) return g;
+    C& b = moment[0][i];
+    b = first ? g : momentum * b + take * g;
+    return nesterov ? g + momentum * b : b;
   }
 };
+template <class C>
+SgdStep<C> device_step(const SgdRule& rule, Index t) {
+  return {static_cast<C>(rule.momentum), static_cast<C>(1 - rule.dampening), t == 1, rule.nesterov};
+}
 
-/// RMSProp on the device; see meso::RmsPropRule.
-struct RmsPropRule {
-  double learning_rate = 1e-2;
-  double alpha = 0.99;
-  double epsilon = 1e-8;
-  double momentum = 0.0;
-  double weight_decay = 0.0;
-  bool centered = false;
+template <class C>
+struct RmsPropStep {
+  C keep, take, epsilon, momentum;
+  bool centered;
 
-  static constexpr int moments = 3;
-  static constexpr bool decoupled_decay = false;
-  bool uses(int k) const { return k == 0 || (k == 1 && centered) || (k == 2 && momentum > 0); }
-
-  template <class C>
-  struct Step {
-    C keep, take, epsilon, momentum;
-    bool centered;
-
-    __device__ C operator()(C g, C* const* moment, Index i) const {
-      C& v = moment[0][i];
-      v = keep * v + take * g * g;
-      C u;
-      if (centered) {
-        C& mean = moment[1][i];
-        mean = keep * mean + take * g;
-        const C variance = v - mean * mean;
-        u = g / (detail::root(variance > C(0) ? variance : variance <= C(0) ? C(0) : variance) + epsilon);
-      } else {
-        u = g / (detail::root(v) + epsilon);
-      }
-      if (momentum == C(0)) return u;
-      C& b = moment[2][i];
-      b = momentum * b + u;
-      return b;
+  __device__ C operator()(C g, C* const* moment, Index i) const {
+    C& v = moment[0][i];
+    v = keep * v + take * g * g;
+    C u;
+    if (centered) {
+      C& mean = moment[1][i];
+      mean = keep * mean + take * g;
+      const C variance = v - mean * mean;
+      u = g / (detail::root(variance > C(0) ? variance : variance <= C(0) ? C(0) : variance) + epsilon);
+    } else {
+      u = g / (detail::root(v) + epsilon);
     }
-  };
-  template <class C>
-  Step<C> step(Index) const {
-    return {static_cast<C>(alpha), static_cast<C>(1 - alpha), static_cast<C>(epsilon), static_cast<C>(momentum),
-            centered};
+    if (momentum == C(0)) return u;
+    C& b = moment[2][i];
+    b = momentum * b + u;
+    return b;
   }
 };
+template <class C>
+RmsPropStep<C> device_step(const RmsPropRule& rule, Index) {
+  return {static_cast<C>(rule.alpha), static_cast<C>(1 - rule.alpha), static_cast<C>(rule.epsilon),
+          static_cast<C>(rule.momentum), rule.centered};
+}
 
-/// Adam on the device; see meso::BasicAdamRule.
-template <bool decoupled>
-struct BasicAdamRule {
-  double learning_rate = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0.0;
+template <class C>
+struct AdamStep {
+  C beta1, take1, beta2, take2, to_m_hat, to_root_v_hat, epsilon;
 
-  static constexpr int moments = 2;
-  static constexpr bool decoupled_decay = decoupled;
-  bool uses(int) const { return true; }
-
-  template <class C>
-  struct Step {
-    C beta1, take1, beta2, take2, to_m_hat, to_root_v_hat, epsilon;
-
-    __device__ C operator()(C g, C* const* moment, Index i) const {
-      C& m = moment[0][i];
-      C& v = moment[1][i];
-      m = beta1 * m + take1 * g;
-      v = beta2 * v + take2 * g * g;
-      return to_m_hat * m / (to_root_v_hat * detail::root(v) + epsilon);
-    }
-  };
-  template <class C>
-  Step<C> step(Index t) const {
-    const double n = static_cast<double>(t);
-    return {static_cast<C>(beta1),
-            static_cast<C>(1 - beta1),
-            static_cast<C>(beta2),
-            static_cast<C>(1 - beta2),
-            static_cast<C>(1 / (1 - std::pow(beta1, n))),
-            static_cast<C>(1 / std::sqrt(1 - std::pow(beta2, n))),
-            static_cast<C>(epsilon)};
+  __device__ C operator()(C g, C* const* moment, Index i) const {
+    C& m = moment[0][i];
+    C& v = moment[1][i];
+    m = beta1 * m + take1 * g;
+    v = beta2 * v + take2 * g * g;
+    return to_m_hat * m / (to_root_v_hat * detail::root(v) + epsilon);
   }
 };
-using AdamRule = BasicAdamRule<false>;
-using AdamWRule = BasicAdamRule<true>;
+template <class C, class Variant>
+AdamStep<C> device_step(const BasicAdamRule<Variant>& rule, Index t) {
+  return {static_cast<C>(rule.beta1),           static_cast<C>(1 - rule.beta1),
+          static_cast<C>(rule.beta2),           static_cast<C>(1 - rule.beta2),
+          static_cast<C>(rule.m_correction(t)), static_cast<C>(rule.root_v_correction(t)),
+          static_cast<C>(rule.epsilon)};
+}
 
 /// The original basis.
 struct NoRotation {
@@ -169,10 +132,7 @@ struct HadamardPlan {
 
 namespace detail {
 
-template <class C>
-struct StepScalars {
-  C gradient_scale, coupled_decay, keep, rate;
-};
+using meso::detail::StepScalars;
 
 /// The whole step of one run.
 template <class Step, class C>
@@ -222,7 +182,8 @@ struct ApplyStep {
 /// direction, rotation back, decoupled decay, step. `Plans` makes the rotation's plans: plans(context, name, rows, cols).
 /// State lies in device memory, in C (float for bf16 models), sized at the first step.
 /// Numerics: neighbors with equal scalars go in one launch. Error: as meso::Optimizer.
-/// Throws: std::invalid_argument when the layouts differ or one optimizer meets two of them.
+/// Throws: as meso::Optimizer: std::invalid_argument for a bad hyper-parameter, when the layouts differ, and when one
+/// optimizer meets two layouts or two scalars.
 template <class Rule, class Plans = NoRotation>
 class Optimizer {
  public:
@@ -231,25 +192,20 @@ class Optimizer {
   bool decay_vectors = false;
 
   explicit Optimizer(Rule update_rule = {}, Plans rotation_plans = {})
-      : rule(std::move(update_rule)), plans(std::move(rotation_plans)) {}
+      : rule(std::move(update_rule)), plans(std::move(rotation_plans)) {
+    meso::detail::check_rule(rule);
+    if constexpr (requires { plans.rotation.validate(); }) plans.rotation.validate();
+  }
 
   /// One step of all parameters that are not frozen.
   template <class C>
   void step(Context& context, Parameters<C>& parameters, const Parameters<C>& gradients,
             const StepOptions& options = {}) {
     const ParameterLayout& layout = parameters.layout;
-    meso::check(layout.count() == gradients.layout.count() && layout.size() == gradients.values.size(),
-                "optimizer: the parameters are ", layout.count(), " in a buffer of ", layout.size(),
-                " elements but the gradients are ", gradients.layout.count(), " in ", gradients.values.size());
+    meso::detail::check_gradients(parameters, gradients);
+    meso::detail::check_options(options);
+    prepare<C>(context, layout);
     State<C>& now = state<C>();
-    if (now.steps.empty()) {
-      now.steps.assign(static_cast<std::size_t>(layout.count()), 0);
-      now.plans.resize(static_cast<std::size_t>(layout.count()));
-      for (int k = 0; k < Rule::moments; ++k)
-        if (rule.uses(k)) now.moments[k].resize(layout.size());
-    }
-    meso::check(static_cast<Index>(now.steps.size()) == layout.count(), "optimizer: the first step was of ",
-                now.steps.size(), " parameters and this one is of ", layout.count());
     C* const theta = parameters.values.data();
     const C* const gradient = gradients.values.data();
     if constexpr (rotated) {
@@ -257,12 +213,12 @@ class Optimizer {
         if (!layout[i].frozen) rotated_step<C>(context, layout[i], i, theta, gradient, options);
     } else {
       const auto same = [&](Index i, Index j) {
-        return decays(layout[i]) == decays(layout[j]) &&
+        return meso::detail::decays(layout[i], decay_vectors) == meso::detail::decays(layout[j], decay_vectors) &&
                layout[i].learning_rate_scale == layout[j].learning_rate_scale &&
                now.steps[static_cast<std::size_t>(i)] == now.steps[static_cast<std::size_t>(j)];
       };
       detail::for_runs(layout, same, [&](Index i, Index offset, Index count) {
-        const auto step = rule.template step<C>(now.steps[static_cast<std::size_t>(i)] + 1);
+        const auto step = device_step<C>(rule, now.steps[static_cast<std::size_t>(i)] + 1);
         using Step = std::remove_const_t<decltype(step)>;
         const Index blocks = (count + 255) / 256;
         launch(context, "optimizer", {{static_cast<unsigned>(blocks < 65536 ? blocks : 65536)}, {256}},
@@ -275,7 +231,14 @@ class Optimizer {
     ++steps_;
   }
 
-  /// Calls of step since the start.
+  /// Back to the state before the first step; forgets the layout too.
+  void reset() {
+    float_ = {};
+    double_ = {};
+    steps_ = 0;
+  }
+
+  /// Calls of step since the start or the last reset.
   Index steps() const { return steps_; }
 
  private:
@@ -284,6 +247,7 @@ class Optimizer {
   using Plan = typename Plans::template Plan<C>;
   template <class C>
   struct State {
+    ParameterLayout layout;  // of the first step
     Buffer<C> moments[3];
     std::vector<Index> steps;
     std::vector<std::optional<Plan<C>>> plans;
@@ -291,33 +255,49 @@ class Optimizer {
 
   template <class C>
   State<C>& state() {
-    if constexpr (std::is_same_v<C, float>)
+    if constexpr (std::is_same_v<C, float>) {
       return float_;
-    else
+    } else {
+      static_assert(std::is_same_v<C, double>, "optimizers work on float and double");
       return double_;
+    }
+  }
+  /// Sizes the state and makes the plans that are not there yet.
+  template <class C>
+  void prepare(Context& context, const ParameterLayout& layout) {
+    meso::detail::check_other_scalar<C>(std::is_same_v<C, float> ? double_.layout : float_.layout);
+    State<C>& now = state<C>();
+    if (now.layout.count() == 0) {
+      now.layout = layout;
+      now.steps.assign(static_cast<std::size_t>(layout.count()), 0);
+      now.plans.resize(static_cast<std::size_t>(layout.count()));
+    } else {
+      meso::detail::check_same_layout(now.layout, layout);
+    }
+    if constexpr (rotated)
+      for (Index i = 0; i < layout.count(); ++i) {
+        auto& plan = now.plans[static_cast<std::size_t>(i)];
+        if (!layout[i].frozen && !plan)
+          plan.emplace(plans.template prepare<C>(context, layout[i].name, layout[i].rows, layout[i].cols));
+      }
+    for (int k = 0; k < Rule::moments; ++k)
+      if (meso::detail::uses_moment(rule, k)) now.moments[k].resize(layout.size());
   }
   template <class C>
   C* moment(int k, Index offset) {
     Buffer<C>& buffer = state<C>().moments[k];
     return buffer.size() > 0 ? buffer.data() + offset : nullptr;
   }
-  bool decays(const ParameterInfo& info) const {
-    return decay_vectors || info.kind == ParameterKind::matrix || info.kind == ParameterKind::embedding;
-  }
   template <class C>
   detail::StepScalars<C> scalars(const ParameterInfo& info, const StepOptions& options) const {
-    const double rate = rule.learning_rate * options.learning_rate_factor * info.learning_rate_scale;
-    const double decay = decays(info) ? rule.weight_decay : 0.0;
-    return {static_cast<C>(options.gradient_scale), static_cast<C>(Rule::decoupled_decay ? 0.0 : decay),
-            static_cast<C>(Rule::decoupled_decay ? 1.0 - rate * decay : 1.0), static_cast<C>(rate)};
+    return meso::detail::step_scalars<C>(rule, decay_vectors, info, options);
   }
 
   template <class C>
   void rotated_step(Context& context, const ParameterInfo& info, Index i, C* theta, const C* gradient,
                     const StepOptions& options) {
     State<C>& now = state<C>();
-    auto& plan = now.plans[static_cast<std::size_t>(i)];
-    if (!plan) plan.emplace(plans.template prepare<C>(context, info.name, info.rows, info.cols));
+    const Plan<C>& plan = *now.plans[static_cast<std::size_t>(i)];
     const auto k = scalars<C>(info, options);
     const auto scratch_a = context.workspace.template take<C>(info.size());
     const auto scratch_b = context.workspace.template take<C>(info.size());
@@ -325,14 +305,14 @@ class Optimizer {
     C* const values = theta + info.offset;
     detail::for_elements(context, "optimizer", detail::ScaleGradient<C>{k, values, gradient + info.offset, a.data}, 1,
                          info.size());
-    plan->rotate(context, View<const C>(a), b, false);
-    const auto step = rule.template step<C>(now.steps[static_cast<std::size_t>(i)] + 1);
+    plan.rotate(context, View<const C>(a), b, false);
+    const auto step = device_step<C>(rule, now.steps[static_cast<std::size_t>(i)] + 1);
     using Step = std::remove_const_t<decltype(step)>;
     detail::for_elements(context, "optimizer",
                          detail::Direction<Step, C>{step, b.data, moment<C>(0, info.offset), moment<C>(1, info.offset),
                                                     moment<C>(2, info.offset), a.data},
                          1, info.size());
-    plan->rotate(context, View<const C>(a), b, true);
+    plan.rotate(context, View<const C>(a), b, true);
     detail::for_elements(context, "optimizer", detail::ApplyStep<C>{k, values, b.data}, 1, info.size());
   }
 

@@ -17,11 +17,8 @@
 #include <meso/normalizer/softmax.hpp>
 #include <meso/normalizer/softmax1.hpp>
 #include <meso/normalizer/softmax_n.hpp>
-#include <meso/optim/adam.hpp>
 #include <meso/optim/ortho_adam.hpp>
-#include <meso/optim/rmsprop.hpp>
 #include <meso/optim/rotation/hadamard.hpp>
-#include <meso/optim/sgd.hpp>
 
 namespace meso::cuda {
 
@@ -45,17 +42,7 @@ MESO_DEVICE_POLICY(SwiGlu, )
 MESO_DEVICE_POLICY(NoPosition, )
 MESO_DEVICE_POLICY(LearnedPosition, )
 MESO_DEVICE_POLICY(Rotary, p.base)
-MESO_DEVICE_POLICY(SgdRule, p.learning_rate, p.momentum, p.dampening, p.weight_decay, p.nesterov)
-MESO_DEVICE_POLICY(RmsPropRule, p.learning_rate, p.alpha, p.epsilon, p.momentum, p.weight_decay, p.centered)
 #undef MESO_DEVICE_POLICY
-
-template <class Variant>
-struct DevicePolicy<meso::BasicAdamRule<Variant>> {
-  using type = cuda::BasicAdamRule<Variant::decoupled_decay>;
-  static type convert(const meso::BasicAdamRule<Variant>& p) {
-    return {p.learning_rate, p.beta1, p.beta2, p.epsilon, p.weight_decay};
-  }
-};
 
 /// Makes the device's plans of meso::KroneckerRotation: the same Haar matrices, made on the host, then uploaded.
 struct Kronecker {
@@ -111,8 +98,7 @@ inline Hadamard device_plans(const HadamardRotation& r) { return {r}; }
 template <class Rule, class Rotation>
 auto on_device(const meso::Optimizer<Rule, Rotation>& optimizer) {
   auto plans = detail::device_plans(optimizer.rotation);
-  using Device = Optimizer<typename DevicePolicy<Rule>::type, decltype(plans)>;
-  Device device(device_policy(optimizer.rule), plans);
+  Optimizer<Rule, decltype(plans)> device(optimizer.rule, plans);
   device.decay_vectors = optimizer.decay_vectors;
   return device;
 }

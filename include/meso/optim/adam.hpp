@@ -1,59 +1,8 @@
 #pragma once
-#include <cmath>
+#include <meso/optim/adam_rule.hpp>
 #include <meso/optim/optimizer.hpp>
 
 namespace meso {
-
-/// Adam: m = β1·m + (1−β1)g, v = β2·v + (1−β2)g², θ −= lr·m̂/(√v̂ + ε) with m̂ = m/(1−β1^t), v̂ = v/(1−β2^t).
-/// `Variant` says how weight decay enters and its default: use AdamRule, AdamWRule or OrthoAdamRule.
-/// Source: Kingma & Ba, "Adam", ICLR 2015; Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
-/// Numerics: ε outside the root, after the correction, as in PyTorch. t counts the steps of the parameter. The bias
-/// corrections are computed in double.
-/// Shapes: any; element-wise, two moments.
-/// Error: of one step, relative, ≤ 12u in u given m and v; these ≤ 10u of the terms that they are summed from.
-template <class Variant>
-struct BasicAdamRule {
-  double learning_rate = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = Variant::weight_decay;
-
-  static constexpr int moments = 2;
-  static constexpr bool decoupled_decay = Variant::decoupled_decay;
-
-  void validate() const {
-    detail::check_rate(Variant::name, "beta1", beta1);
-    detail::check_rate(Variant::name, "beta2", beta2);
-    detail::check_not_negative(Variant::name, "epsilon", epsilon);
-  }
-
-  template <class S>
-  void direction(Index step, ConstArray<S> g, Array<S> u, Array<S> m, Array<S> v) const {
-    const double t = static_cast<double>(step);
-    const S to_m_hat = static_cast<S>(1 / (1 - std::pow(beta1, t)));
-    const S to_root_v_hat = static_cast<S>(1 / std::sqrt(1 - std::pow(beta2, t)));
-    m = static_cast<S>(beta1) * m + static_cast<S>(1 - beta1) * g;
-    v = static_cast<S>(beta2) * v + static_cast<S>(1 - beta2) * g.square();
-    u = (to_m_hat * m) / (to_root_v_hat * v.sqrt() + static_cast<S>(epsilon));
-  }
-};
-
-struct AdamVariant {
-  static constexpr const char* name = "Adam";
-  static constexpr bool decoupled_decay = false;
-  static constexpr double weight_decay = 0.0;
-};
-struct AdamWVariant {
-  static constexpr const char* name = "AdamW";
-  static constexpr bool decoupled_decay = true;
-  static constexpr double weight_decay = 0.01;
-};
-
-/// Coupled decay (L2): g += λθ; λ = 0 by default.
-using AdamRule = BasicAdamRule<AdamVariant>;
-/// Decoupled decay: θ *= 1 − lr·λ before the step; λ = 0.01 by default.
-using AdamWRule = BasicAdamRule<AdamWVariant>;
 
 using Adam = Optimizer<AdamRule>;
 using AdamW = Optimizer<AdamWRule>;

@@ -1,9 +1,9 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <meso/optim/driver.hpp>
 #include <meso/optim/rotation/no_rotation.hpp>
 #include <meso/optim/rotation/rotation.hpp>
-#include <meso/optim/step_options.hpp>
 #include <meso/optim/tiles.hpp>
 #include <meso/optim/update_rule.hpp>
 #include <optional>
@@ -44,9 +44,7 @@ class Optimizer {
 
   explicit Optimizer(Rule update_rule = {}, RotationPolicy rotation_policy = {})
       : rule(std::move(update_rule)), rotation(std::move(rotation_policy)) {
-    detail::check_positive("optimizer", "learning_rate", rule.learning_rate);
-    detail::check_not_negative("optimizer", "weight_decay", rule.weight_decay);
-    if constexpr (requires { rule.validate(); }) rule.validate();
+    detail::check_rule(rule);
     if constexpr (requires { rotation.validate(); }) rotation.validate();
   }
 
@@ -55,9 +53,7 @@ class Optimizer {
   template <class Products, class S>
   void step(CpuContext<Products>& context, Parameters<S>& parameters, const Parameters<S>& gradients,
             const StepOptions& options = {}) {
-    check(parameters.layout.count() == gradients.layout.count() && parameters.values.size() == gradients.values.size(),
-          "optimizer: the parameters are ", parameters.layout.count(), " in a buffer of ", parameters.values.size(),
-          " elements but the gradients are ", gradients.layout.count(), " in ", gradients.values.size());
+    detail::check_gradients(parameters, gradients);
     advance<S>(context, parameters.layout, parameters.values.data(), gradients.values.data(), options);
   }
 
@@ -125,10 +121,7 @@ class Optimizer {
     static_assert(Rotation<RotationPolicy, S>,
                   "the rotation does not satisfy meso::Rotation (see meso/optim/rotation/rotation.hpp)");
     State<S>& now = state<S>();
-    check((std::is_same_v<S, float> ? double_.layout.count() : float_.layout.count()) == 0,
-          "optimizer: the first step was of ", std::is_same_v<S, float> ? "double" : "float",
-          " parameters and this one is of ", std::is_same_v<S, float> ? "float" : "double",
-          "; one optimizer serves one set of parameters (reset forgets it)");
+    detail::check_other_scalar<S>(std::is_same_v<S, float> ? double_.layout : float_.layout);
     if (now.layout.count() == 0) {
       State<S> fresh{
           layout, std::vector<Buffer<S>>(static_cast<std::size_t>(Rule::moments)),
@@ -137,7 +130,7 @@ class Optimizer {
       build_plans<S>(context, layout, fresh);
       now = std::move(fresh);
     } else {
-      if (&layout != &now.layout) check_layout(now.layout, layout);
+      if (&layout != &now.layout) detail::check_same_layout(now.layout, layout);
       build_plans<S>(context, layout, now);
     }
     for (int k = 0; k < Rule::moments; ++k)
@@ -150,18 +143,10 @@ class Optimizer {
   static constexpr Index run_size = 1024;
 
   template <class S>
-  struct Scalars {
-    S gradient_scale, coupled_decay, keep, rate;
-    bool plain_gradient() const { return gradient_scale == S(1) && coupled_decay == S(0); }
-  };
-
+  using Scalars = detail::StepScalars<S>;
   template <class S>
   Scalars<S> scalars(const ParameterInfo& info, const StepOptions& options) const {
-    const double rate = rule.learning_rate * options.learning_rate_factor * info.learning_rate_scale;
-    const bool decays = decay_vectors || info.kind == ParameterKind::matrix || info.kind == ParameterKind::embedding;
-    const double decay = decays ? rule.weight_decay : 0.0;
-    return {static_cast<S>(options.gradient_scale), static_cast<S>(Rule::decoupled_decay ? 0.0 : decay),
-            static_cast<S>(Rule::decoupled_decay ? 1.0 - rate * decay : 1.0), static_cast<S>(rate)};
+    return detail::step_scalars<S>(rule, decay_vectors, info, options);
   }
 
   template <class S, class Products>
@@ -177,22 +162,10 @@ class Optimizer {
     });
   }
 
-  static void check_layout(const ParameterLayout& first, const ParameterLayout& now) {
-    check(first.count() == now.count(), "optimizer: the first step was of ", first.count(),
-          " parameters and this one is of ", now.count(),
-          "; one optimizer serves one set of parameters (reset forgets it)");
-    for (Index i = 0; i < now.count(); ++i) {
-      const ParameterInfo &a = first[i], &b = now[i];
-      check(a.name == b.name && a.rows == b.rows && a.cols == b.cols && a.offset == b.offset, "optimizer: parameter ",
-            i, " was ", a.name, " (", a.rows, ", ", a.cols, ") in the first step and is ", b.name, " (", b.rows, ", ",
-            b.cols, ") now; one optimizer serves one set of parameters (reset forgets it)");
-    }
-  }
-
   template <class S, class Products>
   void advance(CpuContext<Products>& context, const ParameterLayout& layout, S* theta, const S* gradient,
                const StepOptions& options) {
-    detail::check_not_negative("optimizer", "learning_rate_factor", options.learning_rate_factor);
+    detail::check_options(options);
     prepare<S>(context, layout);
     if constexpr (rotated) {
       for (Index i = 0; i < layout.count(); ++i)

@@ -4,13 +4,6 @@
 
 namespace meso {
 
-struct OrthoAdamVariant {
-  static constexpr const char* name = "OrthoAdam";
-  static constexpr bool decoupled_decay = true;
-  static constexpr double weight_decay = 0.0;
-};
-using OrthoAdamRule = BasicAdamRule<OrthoAdamVariant>;
-
 /// OrthoAdam: Adam in a fixed random orthogonal basis Q of each parameter, so that no channel of the residual stream is
 /// privileged: ḡ = Qg; m, v from ḡ as in Adam; θ −= lr·Qᵀ(m̂/(√v̂ + ε)).
 /// Source: Kaul et al., "From Attention to Activation", ICLR 2025, Algorithm 1.

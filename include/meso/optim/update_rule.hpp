@@ -1,8 +1,7 @@
 #pragma once
-#include <cmath>
 #include <concepts>
-#include <meso/core/check.hpp>
 #include <meso/core/eigen.hpp>
+#include <meso/optim/check_rule.hpp>
 #include <type_traits>
 #include <utility>
 
@@ -31,7 +30,8 @@ template <class R, class S, std::size_t... K>
 ///   bool uses(k);                             false: moment k is not allocated and has length 0 in direction
 ///   validate();                               throws std::invalid_argument for bad hyper-parameters
 /// All runs are Array<S> or ConstArray<S> (Eigen maps, passed by value), a part of one parameter; u overlaps nothing.
-/// step is 1 the first time that a parameter is updated.
+/// step is 1 the first time that a parameter is updated. The library's rules take any runs, so that their headers need no
+/// Eigen: the optimizer of the GPU has the same rules.
 template <class R, class S>
 concept UpdateRule = std::floating_point<S> && requires(const R rule) {
   { rule.learning_rate } -> std::convertible_to<double>;
@@ -40,26 +40,4 @@ concept UpdateRule = std::floating_point<S> && requires(const R rule) {
   { R::decoupled_decay } -> std::convertible_to<bool>;
 } && detail::HasDirection<R, S>::value;
 
-namespace detail {
-
-inline void check_positive(const char* owner, const char* name, double value) {
-  check(std::isfinite(value) && value > 0, owner, ": ", name, " is ", value, ", expected a finite number > 0");
-}
-inline void check_not_negative(const char* owner, const char* name, double value) {
-  check(std::isfinite(value) && value >= 0, owner, ": ", name, " is ", value, ", expected a finite number >= 0");
-}
-/// The rate of an exponential average: in [0, 1).
-inline void check_rate(const char* owner, const char* name, double value) {
-  check(value >= 0 && value < 1, owner, ": ", name, " is ", value, ", expected a number in [0, 1)");
-}
-
-template <class Rule>
-bool uses_moment(const Rule& rule, int k) {
-  if constexpr (requires { rule.uses(k); })
-    return rule.uses(k);
-  else
-    return true;
-}
-
-}  // namespace detail
 }  // namespace meso

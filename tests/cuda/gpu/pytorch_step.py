@@ -1,72 +1,68 @@
-"""The training step of GPT-2 124M in PyTorch, for comparison with the last rows of the table: the same sizes, in float
-(no TF32) and with bf16 autocast, AdamW, clipping to 1; eager and scaled_dot_product_attention."""
+"""PyTorch beside the table, at the same sizes: the fused attention, forward, and the training step of GPT-2 124M in float
+(no TF32) and with bf16 autocast, AdamW, clipping to 1; eager, and by torch.compile where that works."""
+import pathlib
+import sys
 import time
 
 import torch
-from torch import nn
-from torch.nn import functional as F
+import torch.nn.functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "bench/peers"))
+from pytorch_gpt2 import Gpt2
+
+TOKENS, WIDTH = 8192, 768
 
 
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        b, t, c = x.shape
-        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in self.qkv(self.norm1(x)).split(c, 2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+def seconds_of(call, calls):
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / calls
 
 
-class Gpt2(nn.Module):
-    def __init__(self, vocabulary=50257, width=768, layers=12, heads=12, context=1024):
-        super().__init__()
-        self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-
-    def forward(self, tokens, targets):
-        x = self.token(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
-        for block in self.blocks:
-            x = block(x)
-        logits = self.norm(x) @ self.token.weight.T
-        return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.view(-1))
+def say(text):
+    print(f"PyTorch {torch.__version__}, {text}", flush=True)
 
 
-def measure(half, batch=8, steps=8):
+def attention(head_size, length=2048):
+    shape = (TOKENS // length, WIDTH // head_size, length, head_size)
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    seconds = seconds_of(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), 50)
+    say(f"attention_forward {head_size} softmax, bf16: {1e3 * seconds:.4f} ms")
+
+
+def training_step(half, compiled, context=1024):
     torch.manual_seed(0)
-    model = Gpt2().cuda()
+    model = Gpt2(layers=12, heads=12, width=WIDTH, context=context, vocabulary=50257).cuda()
+    loss_of = torch.compile(model) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-    tokens = torch.randint(50257, (batch, 1024), device="cuda")
-    targets = torch.randint(50257, (batch, 1024), device="cuda")
+    tokens, targets = (torch.randint(50257, (TOKENS // context, context), device="cuda") for _ in range(2))
 
     def step():
         with torch.autocast("cuda", torch.bfloat16, enabled=half):
-            loss = model(tokens, targets)
+            loss = loss_of(tokens, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         return loss.item()
 
-    for _ in range(3):
-        step()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(steps):
-        step()
-    torch.cuda.synchronize()
-    seconds = (time.perf_counter() - start) / steps
-    print(f"PyTorch {torch.__version__}, GPT-2 124M step, {'bf16 autocast' if half else 'float'}: "
-          f"{1e3 * seconds:.1f} ms, {batch * 1024 / seconds:.0f} tokens/s", flush=True)
+    seconds = seconds_of(step, 8)
+    say(f"GPT-2 124M step, {'bf16 autocast' if half else 'float'}, {'compiled' if compiled else 'eager'}: "
+        f"{1e3 * seconds:.1f} ms, {TOKENS / seconds:.0f} tokens/s")
 
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
-measure(False)
-measure(True)
+attention(64)
+attention(128)
+training_step(half=False, compiled=False)
+training_step(half=True, compiled=False)
+try:
+    training_step(half=True, compiled=True)
+except Exception as error:  # no compiler, no Triton: of many types
+    say(f"torch.compile does not work here: {type(error).__name__}")
