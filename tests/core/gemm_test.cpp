@@ -41,9 +41,9 @@ constexpr Case cases[] = {{1, 1, 1},
                           {70, 33, 257},
                           {512, 35, 9},
                           // more
-                          {513, 33, 257},
-                          {700, 300, 3},
-                          {600, 1, 530}};
+                          {513, 7, 257},
+                          {600, 300, 3},
+                          {600, 1, 300}};
 
 template <class Products, class S>
 void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
