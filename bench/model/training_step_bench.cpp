@@ -12,8 +12,8 @@ struct TrainingStep {
   Transformer<float, Architecture> model{config};
   std::vector<Token> tokens = bench::random_tokens(sequences * config.context, 0);
   std::vector<Token> targets = bench::random_tokens(sequences * config.context, 1);
-  TransformerCache<float> cache{};
-  Parameters<float> gradients = model.gradients();
+  TransformerCache<float> cache = {};
+  Parameters<float> gradients{model.gradients()};
   Optimizer optimizer{{.learning_rate = 1e-4}};
 
   template <class Products>

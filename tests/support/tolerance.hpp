@@ -15,7 +15,8 @@ inline constexpr double unit_roundoff = static_cast<double>(std::numeric_limits<
 /// |actual − expected| ≤ tolerance, in double; NaN never passes.
 inline boost::test_tools::assertion_result within(double actual, double expected, double tolerance) {
   const double error = std::abs(actual - expected);
-  boost::test_tools::assertion_result result(actual == expected || error <= tolerance);
+  if (actual == expected || error <= tolerance) return boost::test_tools::assertion_result(true);
+  boost::test_tools::assertion_result result(false);
   std::ostringstream text;
   text.precision(17);
   text << actual << " against " << expected << ": error " << error << " > tolerance " << tolerance;

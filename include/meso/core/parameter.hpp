@@ -105,7 +105,8 @@ struct Parameters {
   ParameterLayout layout;
   Buffer<S> values;
 
-  explicit Parameters(ParameterLayout l = {}) : layout(std::move(l)), values(layout.size()) {}
+  Parameters() = default;
+  explicit Parameters(ParameterLayout l) : layout(std::move(l)), values(layout.size()) {}
 
   View<S> operator[](Index i) { return parameter_view(values.data(), layout[i]); }
   View<const S> operator[](Index i) const { return parameter_view(values.data(), layout[i]); }
