@@ -196,6 +196,7 @@ MESO_TEST(masks_and_groups_float) { check_masks<float>(); }
 MESO_TEST(masks_and_groups_double) { check_masks<double>(); }
 MESO_TEST(masks_and_groups_bf16) { check_masks<bf16>(); }
 MESO_TEST(head_sizes_float) { check_head_sizes<float>(); }
+MESO_TEST(head_sizes_double) { check_head_sizes<double>(); }
 MESO_TEST(head_sizes_bf16) { check_head_sizes<bf16>(); }
 
 MESO_TEST(extreme_sinks_and_scores) {

@@ -1,5 +1,6 @@
 #include <meso/cuda/cross_entropy.cuh>
 #include <meso/cuda/embedding.cuh>
+#include <meso/cuda/finite.cuh>
 #include <meso/cuda/gemm.hpp>
 #include <meso/cuda/position.cuh>
 
@@ -17,6 +18,27 @@ std::vector<Token> tokens_of(Index count, Index vocabulary, std::uint64_t seed) 
   for (Index i = 0; i < count; ++i)
     tokens.push_back(static_cast<Token>(Random{seed, 3}.below(static_cast<std::uint64_t>(i), vocabulary)));
   return tokens;
+}
+
+// One element of a strided window that is not finite is found, wherever it stands; the guards around it are not looked at.
+template <class T>
+void check_all_finite() {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  on_device([&](cuda::Context& context) {
+    DeviceMatrix<T> x(context, 7, 37, 2, 1);
+    const oracle::Matrix clean = x.values();
+    MESO_CHECK(cuda::all_finite(context, x.constant()));
+    for (const Index place : {Index{0}, Index{37}, Index{100}, Index{7 * 37 - 1}})
+      for (const double bad : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}) {
+        oracle::Matrix values = clean;
+        values.data[oracle::at(place)] = bad;
+        x.set(values);
+        MESO_CHECK(!cuda::all_finite(context, x.constant()));
+        MESO_CHECK(cuda::all_finite(context, x.constant().row_range(place < 37 ? 1 : 0, place < 37 ? 6 : place / 37)));
+      }
+    x.set(clean);
+    MESO_CHECK(cuda::all_finite(context, x.view()));
+  });
 }
 
 template <class T>
@@ -56,6 +78,13 @@ void check_embedding() {
     }
     MESO_CHECK(y.intact() && dtable.intact() && dpositions.intact());
     MESO_CHECK_THROWS(batch.set(context, std::vector<Token>{0, 13}, vocabulary), std::invalid_argument);
+    batch.set(context, tokens, vocabulary + 1);
+    MESO_CHECK_THROWS(cuda::embedding_forward<T>(context, batch, time, table.constant(), {}, y.view()),
+                      std::invalid_argument);
+    MESO_CHECK_THROWS(cuda::embedding_backward<T>(context, batch, dy.constant(), dtable.view(), Accumulate::no),
+                      std::invalid_argument);
+    MESO_CHECK_THROWS(cuda::position_backward<T>(context, time + 4, dy.constant(), dpositions.view(), Accumulate::no),
+                      std::invalid_argument);
   });
 }
 
@@ -175,6 +204,11 @@ void check_gemm() {
 
 MESO_TEST_SUITE(cuda_layer)
 
+MESO_TEST(all_finite) {
+  check_all_finite<float>();
+  check_all_finite<double>();
+  check_all_finite<bf16>();
+}
 MESO_TEST(embedding) {
   check_embedding<float>();
   check_embedding<double>();

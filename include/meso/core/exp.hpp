@@ -87,7 +87,7 @@ S shift_of(ConstArray<S> x) {
 }
 
 /// e = e^{x − shift}, element-wise as flushed_exp; returns Σ e. One pass. e may be x; without e.data() only the sum.
-/// Error of the sum: relative, ≤ (n/4 + 8)·u beyond that of its terms.
+/// Error of the sum: relative, ≤ (n/4 + 8)·u beyond that of its terms, n·u without packets.
 template <class S>
 S exp_and_sum(ConstArray<S> x, S shift, Array<S> e) {
   using namespace Eigen::internal;

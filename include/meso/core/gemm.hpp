@@ -51,7 +51,7 @@ void multiply_vectors(Context& context, const View<const S>& a, const View<const
   const auto copies = context.workspace.template take<S>(o.transpose_a ? workers(context) * k : 0);
   each_tile([&](const View<S>& tile, Index, Index j, Index worker, bool accumulate) {
     for (Index r = 0; r < tile.rows; ++r) {
-      S* const copy = copies.data() + worker * k;
+      S* const copy = o.transpose_a ? copies.data() + worker * k : nullptr;
       if (o.transpose_a)
         for (Index p = 0; p < k; ++p) copy[p] = a(p, r);
       const Eigen::Map<const Vector> x(o.transpose_a ? copy : a.row(r), k);

@@ -17,7 +17,8 @@ struct ContextOptions {
 };
 
 /// What an op on a GPU runs with: a stream, a cuBLAS handle and scratch memory. It belongs to the user; one context
-/// serves one calling thread at a time. Ops return before the device is done; download() and synchronize() wait.
+/// serves the thread that made it; the device that it was made for must be that thread's current one (the constructor makes
+/// it so; see cudaSetDevice). Ops return before the device is done; download() and synchronize() wait.
 /// All memory that an op is given must be on the context's device. There is no fallback to the CPU.
 /// Throws: cuda::Error with the driver's error when there is no device.
 class Context {
@@ -70,8 +71,8 @@ class Context {
 #endif
 };
 
-/// Copies `count` elements from the host; they may change as soon as it returns. Small ones (Staging::most) do not wait for
-/// the device.
+/// Copies `count` elements from the host, from pageable memory; they may change as soon as it returns. Small ones
+/// (Staging::most), from any memory, do not wait for the device.
 template <class T>
 void upload(Context& context, const T* from, Index count, T* to) {
   if (count == 0) return;

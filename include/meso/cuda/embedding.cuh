@@ -16,6 +16,7 @@ class TokenBatch {
   /// Throws: std::invalid_argument on a token outside the vocabulary, which it names.
   void set(Context& context, std::span<const Token> tokens, Index vocabulary) {
     size_ = static_cast<Index>(tokens.size());
+    vocabulary_ = vocabulary;
     starts_.assign(static_cast<std::size_t>(vocabulary) + 1, 0);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       meso::check(tokens[i] >= 0 && tokens[i] < vocabulary, "embedding_forward: token ", tokens[i], " at index ", i,
@@ -44,6 +45,8 @@ class TokenBatch {
   }
 
   Index size() const { return size_; }
+  /// That of the last set(): every token is below it.
+  Index vocabulary() const { return vocabulary_; }
   Index distinct_count() const { return static_cast<Index>(distinct_host_.size()); }
   const Token* tokens() const { return tokens_.data(); }
   const Token* distinct() const { return distinct_.data(); }
@@ -51,7 +54,7 @@ class TokenBatch {
   const int* begins() const { return begins_.data(); }
 
  private:
-  Index size_ = 0;
+  Index size_ = 0, vocabulary_ = 0;
   std::vector<int> starts_, next_, places_host_, begins_host_;
   std::vector<Token> distinct_host_;
   Buffer<Token> tokens_, distinct_;
@@ -127,6 +130,7 @@ template <class T>
 void embedding_forward(Context& context, const TokenBatch& tokens, Index time, const ConstView<T>& table,
                        const ConstView<T>& positions, const View<T>& y) {
   check_shape("embedding_forward", "y", y, tokens.size(), table.cols);
+  check_shape("embedding_forward", "table", table, tokens.vocabulary(), table.cols);
   meso::check(!positions.data || (positions.rows >= time && positions.cols == table.cols),
               "embedding_forward: positions are ", shape(positions), ", expected at least (", time, ", ", table.cols,
               ")");
@@ -142,6 +146,7 @@ void embedding_backward(Context& context, const TokenBatch& tokens, const View<c
                         const View<Compute<std::type_identity_t<T>>>& dtable, Accumulate accumulate) {
   using C = Compute<T>;
   check_shape("embedding_backward", "dy", dy, tokens.size(), dtable.cols);
+  check_shape("embedding_backward", "dtable", dtable, tokens.vocabulary(), dtable.cols);
   if (accumulate == Accumulate::no)
     detail::for_elements(context, "embedding_backward", detail::Fill<C>{dtable, C(0)}, dtable.rows, dtable.cols);
   detail::for_elements(context, "embedding_backward",
@@ -150,11 +155,14 @@ void embedding_backward(Context& context, const TokenBatch& tokens, const View<c
 }
 
 /// Backward of y_i += positions[i mod time], as meso::position_backward. Error: ≤ sequences·u·Σ|dy|.
-/// Shapes: dy (sequences·time, width), dpositions (≥ time, width).
+/// Shapes: dy (sequences·time, width), dpositions (≥ time, width). Throws: std::invalid_argument on a shape mismatch.
 template <class T>
 void position_backward(Context& context, Index time, const View<const T>& dy,
                        const View<Compute<std::type_identity_t<T>>>& dpositions, Accumulate accumulate) {
   using C = Compute<T>;
+  meso::check(time >= 1 && dy.rows % time == 0 && dpositions.rows >= time && dpositions.cols == dy.cols,
+              "position_backward: dpositions are ", shape(dpositions), " and dy is ", shape(dy), " for sequences of ",
+              time);
   detail::for_elements(context, "position_backward",
                        detail::PositionBackward<T, C>{time, dy, dpositions, accumulate == Accumulate::yes},
                        dpositions.rows, dpositions.cols);

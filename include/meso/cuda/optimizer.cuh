@@ -16,13 +16,14 @@
 namespace meso::cuda {
 
 /// The rules are those of the CPU. device_step<C>(rule, t) is the element-wise function of step t: f(gradient, moments, i)
-/// gives the direction of element i and updates its moments. A rule of your own needs one in its namespace.
+/// gives the direction of element i and updates its moments, at most three. A rule of your own needs one in its namespace.
 using meso::AdamRule;
 using meso::AdamWRule;
 using meso::OrthoAdamRule;
 using meso::RmsPropRule;
 using meso::SgdRule;
 
+/// device_step of SgdRule: the direction of an element.
 template <class C>
 struct SgdStep {
   C momentum, take;
@@ -40,6 +41,7 @@ SgdStep<C> device_step(const SgdRule& rule, Index t) {
   return {static_cast<C>(rule.momentum), static_cast<C>(1 - rule.dampening), t == 1, rule.nesterov};
 }
 
+/// device_step of RmsPropRule: the direction of an element.
 template <class C>
 struct RmsPropStep {
   C keep, take, epsilon, momentum;
@@ -69,6 +71,7 @@ RmsPropStep<C> device_step(const RmsPropRule& rule, Index) {
           static_cast<C>(rule.momentum), rule.centered};
 }
 
+/// device_step of the Adam family: the direction of an element.
 template <class C>
 struct AdamStep {
   C beta1, take1, beta2, take2, to_m_hat, to_root_v_hat, epsilon;
@@ -242,6 +245,7 @@ class Optimizer {
   Index steps() const { return steps_; }
 
  private:
+  static_assert(Rule::moments <= 3, "an update rule has at most three moments on the device");
   static constexpr bool rotated = !std::is_same_v<Plans, NoRotation>;
   template <class C>
   using Plan = typename Plans::template Plan<C>;

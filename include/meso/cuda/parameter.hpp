@@ -13,7 +13,8 @@ struct Parameters {
   ParameterLayout layout;
   Buffer<S> values;
 
-  explicit Parameters(ParameterLayout l = {}) : layout(std::move(l)), values(layout.size()) {}
+  Parameters() = default;
+  explicit Parameters(ParameterLayout l) : layout(std::move(l)), values(layout.size()) {}
 
   View<S> operator[](Index i) { return at<S>(values.data(), i); }
   View<const S> operator[](Index i) const { return at<const S>(values.data(), i); }
@@ -45,8 +46,8 @@ meso::Parameters<S> download(Context& context, const Parameters<S>& from) {
 
 namespace detail {
 
-/// Calls f(first parameter, offset, count) for runs of neighbors that are not frozen and that same(i, j) joins. The
-/// padding between neighbors is zero and belongs to the run.
+/// Calls f(first parameter, offset, count) for runs of neighbors that are not frozen, without padding between them, and
+/// that same(i, j) joins.
 template <class Same, class F>
 void for_runs(const ParameterLayout& layout, Same&& same, F&& f) {
   for (Index i = 0; i < layout.count();) {
@@ -55,7 +56,9 @@ void for_runs(const ParameterLayout& layout, Same&& same, F&& f) {
       continue;
     }
     Index j = i;
-    while (j + 1 < layout.count() && !layout[j + 1].frozen && same(i, j + 1)) ++j;
+    while (j + 1 < layout.count() && !layout[j + 1].frozen &&
+           layout[j].offset + layout[j].size() == layout[j + 1].offset && same(i, j + 1))
+      ++j;
     f(i, layout[i].offset, layout[j].offset + layout[j].size() - layout[i].offset);
     i = j + 1;
   }

@@ -13,6 +13,7 @@ struct DevicePolicy {
   static P convert(const P& policy) { return policy; }
 };
 
+/// The device's version of a policy, with its hyper-parameters.
 template <class P>
 auto device_policy(const P& policy) {
   return DevicePolicy<P>::convert(policy);

@@ -59,6 +59,7 @@ struct Gpt2 {
   using Mlp = cuda::Gelu;
   static constexpr bool bias = true;
 };
+/// The same with softmax-1.
 struct Gpt2Softmax1 : Gpt2 {
   using Normalizer = cuda::Softmax1;
 };

@@ -56,9 +56,12 @@ void embedding_backward(CpuContext<Products>& context, std::span<const Token> to
 /// Backward of y_i += positions[i mod time]: the rows of dy summed by position, = or +=. Positions at and after `time`
 /// get no gradient.
 /// Shapes: dy (sequences·time, width), dpositions (≥ time, width). Error: ≤ sequences·u·Σ|dy|.
+/// Throws: std::invalid_argument on a shape mismatch.
 template <class Products, class S>
 void position_backward(CpuContext<Products>& context, Index time, const ConstView<S>& dy, const View<S>& dpositions,
                        Accumulate accumulate) {
+  check(time >= 1 && dy.rows % time == 0 && dpositions.rows >= time && dpositions.cols == dy.cols,
+        "position_backward: dpositions are ", shape(dpositions), " and dy is ", shape(dy), " for sequences of ", time);
   parallel_for(context, dpositions.rows, [&](Index t, Index) {
     Array<S> row = row_array(dpositions, t);
     if (accumulate == Accumulate::no) row.setZero();

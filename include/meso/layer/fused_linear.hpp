@@ -1,5 +1,5 @@
 #pragma once
-// A linear layer and what stands next to it in a block, on the CPU. On a GPU: meso/cuda/linear.cuh.
+// A linear layer and what stands next to it in a block, on the CPU. On a GPU: meso/cuda/fused_linear.cuh.
 #include <meso/core/parameter.hpp>
 #include <meso/layer/float_linear.hpp>
 #include <meso/layer/linear.hpp>

@@ -22,7 +22,7 @@ S null_logit_shift(S s, ConstArray<S> z) {
 /// With s = −∞ this is softmax, with s = 0 softmax-1, with s = log n softmax-n. The null term is shifted with the maximum.
 /// z_j = −∞ gives p_j = 0. No visible key, or only −∞: p = 0 and lse = s. A NaN among z comes out as NaN weights.
 /// Shapes: z, p (keys). Error: p relative, ≤ (|z_j − M| + |s − M| + n + 16)·u; lse absolute, ≤ (2n + 16 + |lse|)·u.
-/// A weight below the smallest normal number is flushed to 0 (see flushed_exp).
+/// Exponentials below 1.7·10⁻³⁸ in float, the smallest normal number in double, are flushed to 0 (see flushed_exp).
 template <class S>
 S null_logit_forward(std::type_identity_t<S> s, ConstArray<S> z, Array<S> p) {
   const S top = detail::null_logit_shift<S>(s, z);

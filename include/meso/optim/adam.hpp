@@ -4,7 +4,9 @@
 
 namespace meso {
 
+/// See AdamRule.
 using Adam = Optimizer<AdamRule>;
+/// See AdamWRule.
 using AdamW = Optimizer<AdamWRule>;
 
 }  // namespace meso

@@ -42,16 +42,19 @@ struct BasicAdamRule {
   }
 };
 
+/// Decay as part of the gradient, 0 by default.
 struct AdamVariant {
   static constexpr const char* name = "Adam";
   static constexpr bool decoupled_decay = false;
   static constexpr double weight_decay = 0.0;
 };
+/// Decoupled decay, 0.01 by default.
 struct AdamWVariant {
   static constexpr const char* name = "AdamW";
   static constexpr bool decoupled_decay = true;
   static constexpr double weight_decay = 0.01;
 };
+/// Decoupled decay, 0 by default.
 struct OrthoAdamVariant {
   static constexpr const char* name = "OrthoAdam";
   static constexpr bool decoupled_decay = true;

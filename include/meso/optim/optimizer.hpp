@@ -139,8 +139,9 @@ class Optimizer {
 
  private:
   static constexpr bool rotated = !std::is_same_v<RotationPolicy, NoRotation>;
-  /// Elements that the rule sees at once: gradient, direction, two moments and values fit into the L1 cache.
-  static constexpr Index run_size = 1024;
+  /// Elements that the rule sees at once: in the L1 cache, and so few that the processor asks for the next ones while it
+  /// divides these.
+  static constexpr Index run_size = 256;
 
   template <class S>
   using Scalars = detail::StepScalars<S>;

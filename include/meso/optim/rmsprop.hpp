@@ -4,6 +4,7 @@
 
 namespace meso {
 
+/// See RmsPropRule.
 using RmsProp = Optimizer<RmsPropRule>;
 
 }  // namespace meso

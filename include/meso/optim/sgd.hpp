@@ -4,6 +4,7 @@
 
 namespace meso {
 
+/// See SgdRule.
 using Sgd = Optimizer<SgdRule>;
 
 }  // namespace meso
