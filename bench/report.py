@@ -321,7 +321,7 @@ def plot(results, path):
         f"set output '{path}'",
         "set multiplot layout 2,2",
         "set border 3; set tics nomirror out; set grid; set logscale x 2; set yrange [0:*]",
-        "set key bottom left Left reverse; set ylabel 'tokens/s'; set format y '%.0f'",
+        "set ylabel 'tokens/s'; set format y '%.0f'",
     ]
     step_tokens = results.median(STEP, key="tokens/s") * results.median(STEP)
     for axis, points in curves(results).items():
@@ -339,7 +339,8 @@ def plot(results, path):
                 f"$data{i} using 1:2 with lines {color} notitle",
                 f"$data{i} with yerrorbars {color} pt 7 ps 0.5 title '{runner}'",
             ]
-        script += [f"set xlabel '{AXES[axis]}'", "plot " + ", ".join(drawn)]
+        free = "top right" if axis in ("layers", "width") else "bottom left"  # these two fall steeply
+        script += [f"set key {free} Left reverse; set xlabel '{AXES[axis]}'", "plot " + ", ".join(drawn)]
     script.append("unset multiplot")
     try:
         subprocess.run(["gnuplot"], input="\n".join(script) + "\n", text=True, check=True)
