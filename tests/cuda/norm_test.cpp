@@ -1,30 +1,13 @@
 #include <meso/cuda/norm.cuh>
 
 #include "tests/cuda/device_test.hpp"
+#include "tests/cuda/norm_oracle.hpp"
 
 using namespace meso;
 using namespace meso::test;
 using cuda::bf16;
 
 namespace {
-
-template <class N>
-oracle::Vector forward(const oracle::Vector& x, const oracle::Vector& theta) {
-  const auto middle = theta.begin() + static_cast<std::ptrdiff_t>(x.size());
-  if constexpr (N::centered)
-    return oracle::layer_norm(x, oracle::Vector(theta.begin(), middle), oracle::Vector(middle, theta.end()), 1e-5);
-  else
-    return oracle::rms_norm(x, theta, 1e-5);
-}
-template <class N>
-oracle::Vector backward(const oracle::Vector& x, oracle::Vector theta, const oracle::Vector& dy) {
-  if constexpr (N::centered) {
-    theta.resize(x.size());
-    return oracle::layer_norm_backward(x, theta, 1e-5, dy);
-  } else {
-    return oracle::rms_norm_backward(x, theta, 1e-5, dy);
-  }
-}
 
 /// Bounds: those of the CPU's policies with n roundings for the sums, which the device's order stays far below.
 template <class N, class T>
@@ -45,12 +28,12 @@ void check_norm(Index rows, Index cols) {
     oracle::Matrix expected_dtheta = before, dtheta_bound(1, count);
     for (double& b : dtheta_bound.data) b = u;
     for (Index i = 0; i < rows; ++i) {
-      const oracle::Vector row = in.row(i), out = forward<N>(row, parameters.row(0)),
-                           d = backward<N>(row, parameters.row(0), slopes.row(i));
+      const oracle::Vector row = in.row(i), out = oracle::norm_of<N>(row, parameters.row(0)),
+                           d = oracle::norm_backward_of<N>(row, parameters.row(0), slopes.row(i));
       oracle::Vector ones(row.size(), 1.0), zeros(row.size(), 0.0);
       ones.resize(N::single ? 1 : row.size());
       if constexpr (N::centered) ones.insert(ones.end(), zeros.begin(), zeros.end());
-      const oracle::Vector normal = forward<N>(row, ones);
+      const oracle::Vector normal = oracle::norm_of<N>(row, ones);
       double top = 0, g_top = 0, x_top = 0, square = 0;
       const double mean = N::centered ? oracle::mean(row) : 0;
       for (Index j = 0; j < cols; ++j) {

@@ -8,30 +8,13 @@
 #include <meso/cuda/position.cuh>
 
 #include "tests/cuda/gpu/table.hpp"
+#include "tests/cuda/norm_oracle.hpp"
 #include "tests/support/oracle_layer.hpp"
 
 namespace meso::table {
 namespace {
 
 namespace oracle = test::oracle;
-
-template <class N>
-oracle::Vector norm_of(const oracle::Vector& x, const oracle::Vector& theta) {
-  const auto middle = theta.begin() + static_cast<std::ptrdiff_t>(x.size());
-  if constexpr (N::centered)
-    return oracle::layer_norm(x, oracle::Vector(theta.begin(), middle), oracle::Vector(middle, theta.end()), 1e-5);
-  else
-    return oracle::rms_norm(x, theta, 1e-5);
-}
-template <class N>
-oracle::Vector norm_backward_of(const oracle::Vector& x, oracle::Vector theta, const oracle::Vector& dy) {
-  if constexpr (N::centered) {
-    theta.resize(x.size());
-    return oracle::layer_norm_backward(x, theta, 1e-5, dy);
-  } else {
-    return oracle::rms_norm_backward(x, theta, 1e-5, dy);
-  }
-}
 
 template <class N>
 void norm_rows(Table& table, const std::string& name) {
@@ -47,7 +30,7 @@ void norm_rows(Table& table, const std::string& name) {
           const Matrix in = x.values();
           Matrix expected(rows, width);
           for (Index i = 0; i < rows; ++i) {
-            const oracle::Vector out = norm_of<N>(in.row(i), theta.values().data);
+            const oracle::Vector out = oracle::norm_of<N>(in.row(i), theta.values().data);
             std::copy(out.begin(), out.end(), expected.data.begin() + i * width);
           }
           return largest_error(y.values(), expected);
@@ -68,7 +51,7 @@ void norm_rows(Table& table, const std::string& name) {
                 const Matrix in = x.values(), slopes = dy.values();
                 Matrix expected(rows, width);
                 for (Index i = 0; i < rows; ++i) {
-                  const oracle::Vector d = norm_backward_of<N>(in.row(i), theta.values().data, slopes.row(i));
+                  const oracle::Vector d = oracle::norm_backward_of<N>(in.row(i), theta.values().data, slopes.row(i));
                   std::copy(d.begin(), d.end(), expected.data.begin() + i * width);
                 }
                 return largest_error(dx.values(), expected);
