@@ -19,21 +19,20 @@ void transpose_packets(const Packet& first, const S* in, Index in_stride, S* out
 template <class S>
 void transpose_copy(const S* in, Index in_stride, Index rows, Index cols, S* out, Index out_stride) {
   using Traits = Eigen::internal::packet_traits<S>;
-  Index i = 0;
-  if constexpr (Traits::Vectorizable && Traits::size > 1) {
-    constexpr int n = Traits::size;
-    for (; i + n <= rows; i += n) {
-      Index j = 0;
-      for (; j + n <= cols; j += n) {
+  constexpr int n = Traits::Vectorizable ? Traits::size : 1;
+  const Index whole_rows = n > 1 ? rows - rows % n : 0, whole_cols = cols - cols % n;
+  if constexpr (n > 1) {
+    for (Index i = 0; i < whole_rows; i += n) {
+      for (Index j = 0; j < whole_cols; j += n) {
         const S* corner = in + i * in_stride + j;
         transpose_packets<n>(Eigen::internal::ploadu<typename Traits::type>(corner), corner, in_stride,
                              out + j * out_stride + i, out_stride);
       }
-      for (; j < cols; ++j)
+      for (Index j = whole_cols; j < cols; ++j)
         for (Index k = i; k < i + n; ++k) out[j * out_stride + k] = in[k * in_stride + j];
     }
   }
-  for (; i < rows; ++i)
+  for (Index i = whole_rows; i < rows; ++i)
     for (Index j = 0; j < cols; ++j) out[j * out_stride + i] = in[i * in_stride + j];
 }
 
