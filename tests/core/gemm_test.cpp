@@ -43,7 +43,12 @@ constexpr Case cases[] = {{1, 1, 1},
                           // more
                           {513, 7, 257},
                           {600, 300, 3},
-                          {600, 1, 300}};
+                          {600, 1, 300},
+                          // deeper than two runs; sides on both sides of a tile, and of the rows of a pass over it
+                          {40, 30, 1030},
+                          {150, 170, 530},
+                          {300, 310, 7},
+                          {310, 300, 7}};
 
 template <class Products, class S>
 void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
@@ -78,10 +83,11 @@ void against_the_naive_loop(bool ta, bool tb, bool accumulate) {
 
 template <class S, class Products = PackedProducts>
 RowMajorMatrix<S> product(Index rows, int threads) {
-  const RowMajorMatrix<S> a = gaussian<S>(97, rows, 4), b = gaussian<S>(301, 97, 5);
+  const RowMajorMatrix<S> a = gaussian<S>(97, rows, 4), b = gaussian<S>(301, 97, 5), a_rows = a.transpose();
   RowMajorMatrix<S> c(rows, 301);
   CpuContext<Products> context(threads);
   gemm<Products, S>(context, cview(a), cview(b), view(c), {.transpose_a = true, .transpose_b = true});
+  gemm<Products, S>(context, cview(a_rows), cview(b), view(c), {.transpose_b = true, .accumulate = true});
   return c;
 }
 
@@ -134,18 +140,20 @@ BOOST_AUTO_TEST_CASE(bias_is_added_to_every_row) {
 
 // The tiles cover c, each once, and the epilogue sees them finished.
 BOOST_AUTO_TEST_CASE_TEMPLATE(epilogue_sees_every_finished_tile, Products, Backends) {
-  for (const Index rows : {2, 150, 600}) {
-    const RowMajorMatrix<float> a = gaussian<float>(rows, 7, 1), b = gaussian<float>(7, 300, 2);
-    const float bias[300] = {};
-    RowMajorMatrix<float> c(rows, 300), copy = RowMajorMatrix<float>::Zero(rows, 300);
-    CpuContext<Products> context(2);
-    const auto add = [&](const View<float>& tile, Index i, Index j) {
-      map(view(copy).block(i, j, tile.rows, tile.cols)) += map(tile);
-    };
-    gemm<Products, float>(context, cview(a), cview(b), view(c), {}, bias, add);
-    BOOST_TEST((c.array() == copy.array()).all());
-    BOOST_TEST(c.array().abs().minCoeff() > 0);
-  }
+  for (const bool transposed : {false, true})
+    for (const Index rows : {2, 150, 600}) {
+      const RowMajorMatrix<float> a = gaussian<float>(transposed ? 7 : rows, transposed ? rows : 7, 1),
+                                  b = gaussian<float>(7, 300, 2);
+      const float bias[300] = {};
+      RowMajorMatrix<float> c(rows, 300), copy = RowMajorMatrix<float>::Zero(rows, 300);
+      CpuContext<Products> context(2);
+      const auto add = [&](const View<float>& tile, Index i, Index j) {
+        map(view(copy).block(i, j, tile.rows, tile.cols)) += map(tile);
+      };
+      gemm<Products, float>(context, cview(a), cview(b), view(c), {.transpose_a = transposed}, bias, add);
+      BOOST_TEST((c.array() == copy.array()).all());
+      BOOST_TEST(c.array().abs().minCoeff() > 0);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(wrong_shapes_are_named) {

@@ -11,35 +11,63 @@ namespace meso {
 
 namespace detail {
 
-/// How PackedProducts multiplies, by the rows of c.
+/// How PackedProducts multiplies.
 enum class ProductKind {
   vectors,  ///< up to 4 rows: b is read once, in place
-  thin,  ///< up to 512 rows: a tile holds all of them and packs its columns of b itself; aᵀ is packed for all tiles
-  wide   ///< b is packed for all tiles; a tile copies its part of aᵀ
+  thin,     ///< up to 512 rows: a tile holds all of them and packs its columns of b itself
+  wide,     ///< more: b is packed for all tiles
+  outer  ///< aᵀ: the shorter side of c is packed for all tiles; a tile holds all of it and packs its part of the other
 };
+
+inline ProductKind product_kind(Index rows, bool transpose_a) {
+  return rows <= 4     ? ProductKind::vectors
+         : transpose_a ? ProductKind::outer
+         : rows <= 512 ? ProductKind::thin
+                       : ProductKind::wide;
+}
 
 /// Fixed cut of c into tiles: a function of the shape alone, with work for many threads where there is enough.
 struct ProductTiles {
   Index rows = 0, cols = 0;  ///< of c
-  Index tile_rows = 128, tile_cols = 256;
+  Index tile_rows = 0, tile_cols = 0;
 
-  /// Thin tiles have at least `least_cols` columns.
-  ProductTiles(Index c_rows, Index c_cols, ProductKind kind, Index least_cols) : rows(c_rows), cols(c_cols) {
-    if (kind != ProductKind::wide) {
-      tile_rows = rows;
-      tile_cols = 128;
-    }
-    while (count() < 16 && (kind == ProductKind::wide ? tile_rows > 48 : tile_cols > least_cols)) {
-      if (kind != ProductKind::wide || (tile_cols > 128 && cols > tile_cols / 2))
-        tile_cols /= 2;
+  /// Blocks of `block_rows` rows and panels of `panel_cols` columns stay whole.
+  ProductTiles(Index c_rows, Index c_cols, ProductKind kind, Index block_rows, Index panel_cols)
+      : rows(c_rows), cols(c_cols) {
+    const bool all_rows =
+        kind == ProductKind::vectors || kind == ProductKind::thin || (kind == ProductKind::outer && rows <= cols);
+    const bool all_cols = kind == ProductKind::outer && !all_rows;
+    Index most_rows = all_rows ? rows : 128, most_cols = all_cols ? cols : all_rows ? 128 : 256;
+    const Index least_rows = all_rows   ? rows
+                             : all_cols ? 24
+                                        : 48,
+                least_cols = all_cols   ? cols
+                             : all_rows ? panel_cols
+                                        : 128;
+    const auto cut = [&] {
+      tile_rows = all_rows ? rows : even(rows, most_rows, block_rows);
+      tile_cols = all_cols ? cols : even(cols, most_cols, panel_cols);
+    };
+    for (cut(); count() < 16 && (most_rows > least_rows || most_cols > least_cols); cut()) {
+      if (most_cols > least_cols && cols > most_cols / 2)
+        most_cols /= 2;
+      else if (most_rows > least_rows)
+        most_rows /= 2;
       else
-        tile_rows /= 2;
+        break;
     }
   }
   Index across() const { return (cols + tile_cols - 1) / tile_cols; }
   Index count() const { return (rows + tile_rows - 1) / tile_rows * across(); }
   Index row(Index tile) const { return tile / across() * tile_rows; }
   Index col(Index tile) const { return tile % across() * tile_cols; }
+
+ private:
+  /// The size of the tiles when n is cut evenly into as few as have about `most`, whole multiples of `unit`.
+  static Index even(Index n, Index most, Index unit) {
+    const Index tiles = (n + most - 1) / most, size = (n + tiles - 1) / tiles;
+    return (size + unit - 1) / unit * unit;
+  }
 };
 
 /// The kinds of PackedProducts. each_tile(product) calls product(tile, i, j, worker, accumulate) for every tile of c.
@@ -68,58 +96,93 @@ void multiply_vectors(Context& context, const View<const S>& a, const View<const
 template <class Context, class S, class EachTile>
 void multiply_thin(Context& context, const View<const S>& a, const View<const S>& b, const GemmOptions& o,
                    const ProductTiles& tiles, const EachTile& each_tile) {
-  const Index k = o.transpose_a ? a.rows : a.cols, depth = product_depth(k);
-  const auto rows = context.workspace.template take<S>(o.transpose_a ? PackedRows<S>::size(tiles.rows, k) : 0);
+  const Index k = a.cols, depth = product_depth<S>(k);
   const auto columns = context.workspace.template take<S>(workers(context) * depth * tiles.tile_cols);
-  LeftOperand<S> left = LeftOperand<S>::of(a, false);
-  if (o.transpose_a) {
-    parallel_for(context, (k + depth - 1) / depth, [&](Index run, Index) {
-      const Index first = run * depth;
-      PackedRows<S>::pack(a.row_range(first, (std::min)(depth, k - first)), first, k, rows.data());
-    });
-    left = PackedRows<S>::operand(rows.data(), k);
-  }
   each_tile([&](const View<S>& tile, Index, Index j, Index worker, bool accumulate) {
     for (Index first = 0; first < k; first += depth) {
       const Index count = (std::min)(depth, k - first);
       const Panels<S> right =
           pack_panels<S>(o.transpose_b ? b.block(j, first, tile.cols, count) : b.block(first, j, count, tile.cols),
                          o.transpose_b, columns.data() + worker * depth * tiles.tile_cols);
-      panel_product<S>(left.from(0, first), right, 0, Panels<S>::count(tile.cols), tile, static_cast<S>(o.alpha),
-                       accumulate || first > 0, [&](Index, Index) {
+      panel_product<S>(LeftOperand<S>::of(a, false).from(0, first), right, 0, Panels<S>::count(tile.cols), tile,
+                       static_cast<S>(o.alpha), accumulate || first > 0, [&](Index, Index) {
                          return Extent{0, count, 0, tile.cols};
                        });
     }
   });
 }
 
+/// Packs all of b, or bᵀ, by all threads.
+template <class Context, class S>
+Panels<S> pack_for_all(Context& context, const View<const S>& b, bool transposed, S* out) {
+  constexpr Index group = 4, run = 64;
+  const Index k = transposed ? b.cols : b.rows, cols = transposed ? b.rows : b.cols, panels = Panels<S>::count(cols);
+  if (transposed)
+    parallel_for(context, (panels + group - 1) / group,
+                 [&](Index g, Index) { pack_panels<S>(b, true, g * group, (std::min)(panels, (g + 1) * group), out); });
+  else  // along the rows, as they lie in memory
+    parallel_for(context, (k + run - 1) / run, [&](Index t, Index) {
+      Panels<S>::pack(b.row_range(t * run, (std::min)(run, k - t * run)), t * run, k, out);
+    });
+  return {out, k, cols};
+}
+
 template <class Context, class S, class EachTile>
 void multiply_wide(Context& context, const View<const S>& a, const View<const S>& b, const GemmOptions& o,
                    const ProductTiles& tiles, const EachTile& each_tile) {
-  constexpr Index group = 4;
-  const Index k = o.transpose_a ? a.rows : a.cols, depth = product_depth(k), panels = Panels<S>::count(tiles.cols);
-  const auto packed = context.workspace.template take<S>(Panels<S>::size(k, tiles.cols));
-  parallel_for(context, (panels + group - 1) / group, [&](Index g, Index) {
-    pack_panels<S>(b, o.transpose_b, g * group, (std::min)(panels, (g + 1) * group), packed.data());
+  const Index k = a.cols, depth = product_depth<S>(k);
+  const auto columns = context.workspace.template take<S>(Panels<S>::size(k, tiles.cols));
+  const Panels<S> right = pack_for_all<Context, S>(context, b, o.transpose_b, columns.data());
+  each_tile([&](const View<S>& tile, Index i, Index j, Index, bool accumulate) {
+    for (Index first = 0; first < k; first += depth)
+      panel_product<S>(LeftOperand<S>::of(a, false).from(i, 0), right.from(j, tile.cols), 0,
+                       Panels<S>::count(tile.cols), tile, static_cast<S>(o.alpha), accumulate || first > 0,
+                       [&](Index, Index) {
+                         return Extent{first, (std::min)(depth, k - first), 0, tile.cols};
+                       });
   });
-  // A transposed a is read across its rows; a copy of one run keeps these reads in few pages and cache sets.
-  const Index copy_stride = tiles.tile_rows + 16;
-  const auto copies = context.workspace.template take<S>(o.transpose_a ? workers(context) * depth * copy_stride : 0);
+}
+
+template <class Context, class S, class EachTile>
+void multiply_outer(Context& context, const View<const S>& a, const View<const S>& b, const GemmOptions& o,
+                    const ProductTiles& tiles, const EachTile& each_tile) {
+  const Index k = a.rows, depth = product_depth<S>(k);
+  const bool all_rows = tiles.tile_rows >= tiles.rows;
+  const Index rows_size = all_rows ? PackedRows<S>::size(tiles.rows, k) : PackedRows<S>::size(tiles.tile_rows, depth);
+  const Index cols_size = all_rows ? Panels<S>::size(depth, tiles.tile_cols) : Panels<S>::size(k, tiles.cols);
+  const auto rows = context.workspace.template take<S>((all_rows ? 1 : workers(context)) * rows_size);
+  const auto columns = context.workspace.template take<S>((all_rows ? workers(context) : 1) * cols_size);
+  if (all_rows) {
+    constexpr Index run = 64;
+    parallel_for(context, (k + run - 1) / run, [&](Index t, Index) {
+      PackedRows<S>::pack(a.row_range(t * run, (std::min)(run, k - t * run)), t * run, k, rows.data());
+    });
+  } else {
+    pack_for_all<Context, S>(context, b, o.transpose_b, columns.data());
+  }
+  constexpr Index at_once = 128 / PackedRows<S>::block * PackedRows<S>::block;  // rows that stay in the L2 cache
   each_tile([&](const View<S>& tile, Index i, Index j, Index worker, bool accumulate) {
     for (Index first = 0; first < k; first += depth) {
       const Index count = (std::min)(depth, k - first);
-      LeftOperand<S> left = LeftOperand<S>::of(a, false).from(o.transpose_a ? 0 : i, 0);
-      if (o.transpose_a) {
-        S* const copy = copies.data() + worker * depth * copy_stride;
-        for (Index p = 0; p < count; ++p)
-          std::copy(a.row(first + p) + i, a.row(first + p) + i + tile.rows, copy + p * copy_stride);
-        left = {copy - first * copy_stride, 1, copy_stride};
+      LeftOperand<S> left;
+      Panels<S> right;
+      if (all_rows) {
+        left = PackedRows<S>::operand(rows.data(), k).from(0, first);
+        right =
+            pack_panels<S>(o.transpose_b ? b.block(j, first, tile.cols, count) : b.block(first, j, count, tile.cols),
+                           o.transpose_b, columns.data() + worker * cols_size);
+      } else {
+        S* const own = rows.data() + worker * rows_size;
+        PackedRows<S>::pack(a.block(first, i, count, tile.rows), 0, depth, own);
+        left = PackedRows<S>::operand(own, depth);
+        right = {columns.data() + first * Panels<S>::panel_cols, k, tile.cols};
       }
-      const Panels<S> right{packed.data() + j * k, k, tile.cols};
-      panel_product<S>(left, right, 0, Panels<S>::count(tile.cols), tile, static_cast<S>(o.alpha),
-                       accumulate || first > 0, [&](Index, Index) {
-                         return Extent{first, count, 0, tile.cols};
-                       });
+      for (Index r = 0; r < tile.rows; r += at_once)
+        panel_product<S>(left.from(r, 0), right, 0, Panels<S>::count(tile.cols),
+                         tile.row_range(r, (std::min)(at_once, tile.rows - r)), static_cast<S>(o.alpha),
+                         accumulate || first > 0, [&](Index, Index) {
+                           return Extent{0, count, 0, tile.cols};
+                         });
     }
   });
 }
@@ -138,7 +201,7 @@ struct NoEpilogue {
 /// `epilogue(tile, i, j)` is called once for every finished tile of c, a view that begins at row i and column j, by the
 /// thread that computed it, while the tile is in its cache.
 /// Numerics: c is cut into fixed tiles, each computed by one thread: the same bits for any number of threads.
-/// The products are by our own kernel (PackedProducts: k in runs of at most 256; up to 4 rows by Eigen's products of a
+/// The products are by our own kernel (PackedProducts: k in runs of at most 512; up to 4 rows by Eigen's products of a
 /// matrix and a vector), or by another backend B: one call of serial_gemm(B, a, b, c, options) a tile, while an object of
 /// type B::Scope lives.
 /// Error: |c − exact| ≤ |alpha|·(k + 2)·u·|a||b| element-wise (k + 3 with a bias).
@@ -151,10 +214,8 @@ void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<
   const Index k = o.transpose_a ? a.rows : a.cols;
   using detail::ProductKind;
   constexpr bool packed = std::is_same_v<Products, PackedProducts>;
-  const ProductKind kind = !packed || c.rows > 512 ? ProductKind::wide
-                           : c.rows > 4            ? ProductKind::thin
-                                                   : ProductKind::vectors;
-  const detail::ProductTiles tiles(c.rows, c.cols, kind, detail::Panels<S>::panel_cols);
+  const ProductKind kind = packed ? detail::product_kind(c.rows, o.transpose_a) : ProductKind::wide;
+  const detail::ProductTiles tiles(c.rows, c.cols, kind, detail::ProductKernel<S>::rows, detail::Panels<S>::panel_cols);
   const auto each_tile = [&](auto&& product) {
     parallel_for(context, tiles.count(), [&](Index t, Index worker) {
       const Index i = tiles.row(t), j = tiles.col(t);
@@ -179,6 +240,8 @@ void gemm(CpuContext<Products>& context, const ConstView<S>& a, const ConstView<
         return detail::multiply_thin<CpuContext<Products>, S>(context, a, b, o, tiles, each_tile);
       case ProductKind::wide:
         return detail::multiply_wide<CpuContext<Products>, S>(context, a, b, o, tiles, each_tile);
+      case ProductKind::outer:
+        return detail::multiply_outer<CpuContext<Products>, S>(context, a, b, o, tiles, each_tile);
     }
   } else {
     [[maybe_unused]] const typename Products::Scope scope;

@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <meso/core/transpose.hpp>
@@ -48,6 +49,27 @@ struct ProductKernel {
   }
 };
 
+/// Cuts the columns of `in` into strips of `width`, each with its rows one after the other: strip i begins at
+/// out + i·strip_step. Columns past the last are 0.
+template <Index width, class S>
+void pack_strips(const View<const S>& in, S* out, Index strip_step) {
+  constexpr Index rows_at_once = 16;  // few enough for the prefetchers, enough to write whole lines
+  const Index whole = in.cols / width * width;
+  for (Index first = 0; first < in.rows; first += rows_at_once, out += rows_at_once * width) {
+    const Index last = (std::min)(first + rows_at_once, in.rows);
+    S* strip = out;
+    for (Index j = 0; j < whole; j += width, strip += strip_step) {
+      const S* from = in.row(first) + j;
+      S* to = strip;
+      // The size is a constant, so that the compiler inlines the copy.
+      for (Index p = first; p < last; ++p, from += in.stride, to += width) std::memcpy(to, from, width * sizeof(S));
+    }
+    if (whole < in.cols)
+      for (Index p = first; p < last; ++p, strip += width)
+        std::fill(std::copy(in.row(p) + whole, in.row(p) + in.cols, strip), strip + width, S(0));
+  }
+}
+
 /// The right-hand side of a product, (depth, cols), cut into panels of ProductKernel<S>::cols columns. In a panel the
 /// rows follow each other; columns past the last are 0.
 template <class S>
@@ -62,6 +84,12 @@ struct Panels {
   /// Elements of the packed matrix.
   static constexpr Index size(Index depth, Index cols) { return count(cols) * panel_cols * depth; }
   const S* panel(Index j) const { return data + j * panel_cols * depth; }
+  /// `col_count` columns from `col` on, the first of a panel.
+  Panels from(Index col, Index col_count) const { return {data + col * depth, depth, col_count}; }
+  /// Packs rows [first, first + b.rows) of a matrix of `depth` rows.
+  static void pack(const View<const S>& b, Index first, Index depth, S* out) {
+    pack_strips<panel_cols>(b, out + first * panel_cols, panel_cols * depth);
+  }
 };
 
 /// Packs panels [first, last) of b (depth, cols), or of bᵀ with b (cols, depth), to `out`, where panel 0 begins.
@@ -69,21 +97,15 @@ template <class S>
 void pack_panels(const View<const S>& b, bool transposed, Index first, Index last, S* out) {
   constexpr Index width = Panels<S>::panel_cols;
   const Index depth = transposed ? b.cols : b.rows, cols = transposed ? b.rows : b.cols;
+  if (!transposed) {
+    const Index col = first * width;
+    return Panels<S>::pack(b.col_range(col, (std::min)(cols, last * width) - col), 0, depth, out + col * depth);
+  }
   for (Index j = first; j < last; ++j) {
     S* const panel = out + j * width * depth;
     const Index n = (std::min)(width, cols - j * width);
     if (n < width) std::fill(panel, panel + width * depth, S(0));
-    if (transposed) {
-      transpose_copy(b.row(j * width), b.stride, n, depth, panel, width);
-    } else {
-      for (Index p = 0; p < depth; ++p) {
-        const S* const from = b.row(p) + j * width;
-        if (n == width)
-          std::copy(from, from + width, panel + p * width);
-        else
-          std::copy(from, from + n, panel + p * width);
-      }
-    }
+    transpose_copy(b.row(j * width), b.stride, n, depth, panel, width);
   }
 }
 
@@ -129,16 +151,7 @@ struct PackedRows {
   /// Packs rows [first, first + a.rows) of a matrix of `depth` rows, whose columns are the rows of aᵀ; rows past the
   /// last are 0.
   static void pack(const View<const S>& a, Index first, Index depth, S* out) {
-    const Index whole = a.cols / block * block;
-    for (Index p = 0; p < a.rows; ++p) {
-      const S* const from = a.row(p);
-      S* const to = out + (first + p) * block;
-      for (Index i = 0; i < whole; i += block) std::copy(from + i, from + i + block, to + i * block_step(depth));
-      if (whole < a.cols) {
-        S* const last = to + whole * block_step(depth);
-        std::fill(std::copy(from + whole, from + a.cols, last), last + block, S(0));
-      }
-    }
+    pack_strips<block>(a, out + first * block, block * block_step(depth));
   }
 };
 
@@ -182,10 +195,12 @@ void panel_product(const LeftOperand<S>& a, const Panels<S>& b, Index panel, Ind
   }
 }
 
-/// Depth of one run of a product: the largest multiple of 16 up to 256 that cuts k evenly. A panel of that depth stays
-/// in the L1 cache.
-inline Index product_depth(Index k) {
-  const Index runs = (k + 255) / 256;
+/// Depth of one run of a product: the largest multiple of 16 that cuts k evenly and whose panel has at most 32 KB: it
+/// stays near the L1 cache.
+template <class S>
+Index product_depth(Index k) {
+  constexpr Index most = (std::min)(Index{512}, Index{32768} / (Panels<S>::panel_cols * static_cast<Index>(sizeof(S))));
+  const Index runs = (k + most - 1) / most;
   return runs == 0 ? 0 : ((k + runs - 1) / runs + 15) / 16 * 16;
 }
 
