@@ -63,6 +63,8 @@ target_link_libraries(test_properties PRIVATE meso_test_studies)
 if(TARGET meso_openblas)
   target_link_libraries(test_core PRIVATE meso_openblas)
 endif()
+# Not __FILE__: ccache may make it relative.
+target_compile_definitions(test_docs PRIVATE MESO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 if(TARGET test_examples)
   add_dependencies(test_examples ${MESO_EXAMPLE_PROGRAMS} softmax1 readme train_text)
 endif()
