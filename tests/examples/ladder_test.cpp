@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(output_that_cannot_be_written_is_an_error) {
 }
 
 BOOST_AUTO_TEST_CASE(a_full_disk_is_an_error) {
-  for (const ::rlim_t largest : {1000, 3000}) {
+  for (const ::rlim_t largest : {::rlim_t{1000}, ::rlim_t{3000}}) {
     Ladder ladder;
     ladder.stdout_path = "/dev/null";
     ladder.largest_file = largest;
