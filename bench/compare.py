@@ -4,8 +4,8 @@
 Peers: OpenBLAS where the benchmarks were built with it, and PyTorch in every interpreter of MESO_PYTHON (a list
 separated by colons; default: python3) that can import it. Prints each figure as `name: ours, peer, ratio, share of
 peak`, medians over the rounds with the smallest and the largest in parentheses; a ratio above 1 means that ours is
-faster. Writes build/bench/results.csv, table.md and performance.svg; a whole run also writes the tables and the plot of
-docs/performance.md.
+faster. Writes build/bench/results.csv, table.md and performance.svg; a whole run for this machine's own instructions also
+writes the tables and the plot of docs/performance.md.
 """
 import argparse
 import collections
@@ -21,9 +21,19 @@ from pathlib import Path
 import report
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build/release/bench"
 OUT = ROOT / "build/bench"
 CURVE_ROUNDS = 2
+
+
+# What keeps peers to the instructions that ours are built for: of PyTorch's own kernels and its compiler's, of oneDNN, MKL
+# and OpenBLAS.
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
+PEERS_FOR = {"x86-64-v3": AVX2, "haswell": AVX2}
 
 
 def openblas_core():
@@ -39,11 +49,16 @@ def openblas_core():
     return "SkylakeX" if "avx512dq" in flags else "Haswell" if "avx2" in flags else None
 
 
-def environment():
-    """Of the peers: OpenBLAS with OpenMP where Debian has it."""
+def environment(march):
+    """Of the peers: OpenBLAS with OpenMP where Debian has it, and no more instructions than ours where that can be set."""
     env = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
     folders = glob.glob("/usr/lib/*/openblas-openmp")
     env["LD_LIBRARY_PATH"] = ":".join(folders + [p for p in [env.get("LD_LIBRARY_PATH")] if p])
+    if settings := PEERS_FOR.get(march):
+        env.update(settings)
+        print(f"built for {march}; the peers have " + " ".join(f"{k}={v}" for k, v in settings.items()))
+    elif march != "native":
+        print(f"built for {march}; the peers use what the processor has")
     if "OPENBLAS_CORETYPE" not in env and (core := openblas_core()):
         env["OPENBLAS_CORETYPE"] = core
     return env
@@ -54,12 +69,12 @@ class Ours:
 
     labels = {None: "ours", "eigen": "ours, Eigen", "blas": "ours, BLAS", "openblas": "OpenBLAS"}
 
-    def __init__(self, env, min_time):
+    def __init__(self, build, env, min_time):
         self.env = {**env, "OMP_WAIT_POLICY": "passive"}
         del self.env["LD_LIBRARY_PATH"]
         self.min_time = min_time
         self.cases = collections.defaultdict(dict)  # name: {label: (executable, full name)}
-        for executable in sorted(BUILD.glob("*_bench")):
+        for executable in sorted((build / "bench").glob("*_bench")):
             for full in self.output(executable, "--benchmark_list_tests").split():
                 bare = re.sub(r"/real_time|/manual_time|/iterations:\d+", "", full)
                 name, backend = re.match(r"(.*/threads=\d+)(?:/(\w+))?$", bare).groups()
@@ -146,7 +161,15 @@ def wanted(name, options):
         return True
     if options.quick and name.startswith("model/curve"):
         return False
-    return options.filter in name and (name.endswith("threads=2") or name.startswith("model/step"))
+    return options.filter in name and (
+        name.endswith("threads=2") or name.startswith(("model/step", report.SMALL))
+    )
+
+
+def positive(text):
+    if (value := int(text)) > 0:
+        return value
+    raise argparse.ArgumentTypeError(f"{value}, expected a positive number")
 
 
 def main():
@@ -155,13 +178,23 @@ def main():
     )
     parser.add_argument("filter", nargs="?", default="", help="only cases whose name contains it, as in gemm/qkv")
     parser.add_argument("--quick", action="store_true", help="one short round without the curves")
-    parser.add_argument("--rounds", type=int, help="default: 5")
+    parser.add_argument("--rounds", type=positive, help="default: 5")
+    parser.add_argument(
+        "--march",
+        default="native",
+        help="build for NAME and hold the peers to its instructions where that can be set (x86-64-v3: AVX2)",
+    )
+    parser.add_argument("--no-pip", action="store_true", help="install no PyTorch 2 where there is none")
+    parser.add_argument("--build", type=Path, default="build/release", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    build = ROOT / options.build
     rounds = options.rounds or (1 if options.quick else 5)
     min_time = 0.05 if options.quick else 0.2
 
-    env = environment()
-    ours = Ours(env, min_time)
+    env = environment(options.march)
+    ours = Ours(build, env, min_time)
+    if not any(options.filter in name for name in ours.cases):
+        sys.exit(f"bench/run.sh: no case has {options.filter!r} in its name")
     names = sorted((n for n in ours.cases if wanted(n, options)), key=lambda n: not n.startswith(report.CEILINGS))
     peers = start_peers(env, min_time)
 
@@ -172,7 +205,7 @@ def main():
             if name.startswith("model/curve") and round_number >= CURVE_ROUNDS:
                 continue
             runs = [(label, lambda label=label: ours.run(name, label)) for label in ours.cases[name]]
-            if name.endswith("threads=2"):
+            if name.endswith("threads=2") or name.startswith(report.SMALL):
                 runs += [(peer.label, lambda peer=peer: peer.run(name)) for peer in peers]
             for label, run in runs:
                 try:
@@ -184,14 +217,15 @@ def main():
                     load = os.getloadavg()[0]
                     samples.append({"round": round_number, "name": name, "runner": label, "load": load, **result})
 
-    whole = not options.filter and not options.quick
+    whole = not options.filter and not options.quick and options.march == "native"
     results = report.Results(samples)
     OUT.mkdir(parents=True, exist_ok=True)
     report.write_csv(samples, OUT / "results.csv")
-    figures = [f for f in report.figures(results) if whole or f[1] != report.NOT_RUN]
+    machine = report.Machine(build, env)
+    figures = [f for f in report.figures(results, machine) if whole or f[1] != report.NOT_RUN]
     for line in report.lines(results, figures):
         print(line)
-    table = report.tables(results, figures, report.machine(BUILD.parent, env), rounds)
+    table = report.tables(results, figures, machine.table(), rounds)
     (OUT / "table.md").write_text(table)
     plotted = report.plot(results, OUT / "performance.svg")
     print("plot: " + (str(OUT / "performance.svg") if plotted else "not run"))

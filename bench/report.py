@@ -11,6 +11,7 @@ from statistics import median
 
 CEILINGS = ("core/fma_peak", "core/adam_pass", "core/copy", "core/memcpy")
 STEP = "model/step/gpt2/adam/threads=2"
+SMALL = "model/small/width"
 AXES = {"time": "sequence length", "layers": "layers", "width": "width", "batch": "sequences"}
 OURS = "ours"
 RATES = ("FLOP/s", "B/s")
@@ -120,9 +121,10 @@ def lines(results, bars):
         yield "{}: {}, {}, {}, {} (bar {}, goal {})".format(*figure)
 
 
-def figures(results):
+def figures(results, machine):
     """(what, ours, peer, ratio, share of peak, bar, goal) of everything that has a bar."""
     rows = []
+    bars = machine.bars()
 
     def tokens(runner):
         if (seconds := results.median(STEP, runner)) is None:
@@ -139,12 +141,27 @@ def figures(results):
 
     for ours in [OURS, *results.runners(STEP, "ours,")]:
         what = "Training step" + ours[len(OURS) :]
-        for version, bar, goal in (("1", "1.3", "1.7"), ("2", "1.0", "1.3")):
+        for version, bar, goal in (("1", "1.3", "1.7"), ("2", bars["PyTorch 2"], "1.3")):
             peer = results.fastest(STEP, f"PyTorch {version}.")
             text = f"{peer} {tokens(peer)}" if peer else f"PyTorch {version}.x {NOT_RUN}"
             ratio = ratio_text(STEP, ours, STEP, peer) if peer else NOT_RUN
             rows.append((what, tokens(ours), text, ratio, share_text(STEP, ours), bar, goal))
-        rows.append((what + ", share of FMA peak", tokens(ours), "–", "–", share_text(STEP, ours), "60 %", "75 %"))
+        rows.append((what + ", share of FMA peak", tokens(ours), "–", "–", share_text(STEP, ours), bars["peak"], "–"))
+
+    slowest = min(products_beside_best(results), default=None)
+    rows.append(
+        ("Products of the step, the one furthest behind the best peer", NOT_RUN, NOT_RUN, NOT_RUN, "–", "0.95", "–")
+        if slowest is None
+        else (
+            f"Products of the step, the one furthest behind the best peer: {'/'.join(slowest[1].split('/')[2:4])}",
+            seconds_text(results.median(slowest[1])),
+            f"{slowest[2]} {seconds_text(results.median(slowest[1], slowest[2]))}",
+            f"{slowest[0]:.2f}",
+            share_text(slowest[1]),
+            "0.95",
+            "–",
+        )
+    )
 
     for length in (256, 1024):
         name = f"attention/softmax/T={length}/threads=2"
@@ -156,8 +173,8 @@ def figures(results):
                 f"{peer} {seconds_text(results.median(name, peer))}" if peer else f"PyTorch {NOT_RUN}",
                 ratio_text(name, OURS, name, peer) if peer else NOT_RUN,
                 share_text(name),
-                "80 GFLOP/s or 2.5",
-                "60 % of peak",
+                "60 % of peak" if length == 256 else "80 GFLOP/s or 2.5",
+                "–" if length == 256 else "60 % of peak",
             ))
 
     def against(what, pair, bar, goal):
@@ -217,7 +234,33 @@ def figures(results):
                     "–",
                 ))
     against("1 → 2 threads, whole step", "model/pair/one_two_threads/threads=2", "1.8", "1.9")
+    for width, what, bar in (
+        (128, "4 layers of width 128, 16 × 64 tokens", "1.75"),
+        (64, "1 layer of width 64, 32 × 64 tokens", "1.5"),
+    ):
+        against(f"1 → 2 threads, {what}", f"model/small/one_two_threads/width={width}/threads=2", bar, "–")
+        for threads in (1, 2):
+            name = f"{SMALL}={width}/threads={threads}"
+            peer = results.fastest(name, "PyTorch 2.")
+            rows.append((
+                f"Training step, {what}, {threads} thread{'s' * (threads > 1)}",
+                seconds_text(results.median(name)),
+                f"{peer} {seconds_text(results.median(name, peer))}" if peer else f"PyTorch 2.x {NOT_RUN}",
+                ratio_text(name, OURS, name, peer) if peer else NOT_RUN,
+                share_text(name),
+                "1.5",
+                "–",
+            ))
     return rows
+
+
+def products_beside_best(results):
+    """(ratio, case, peer) of every product: ours in times of the fastest of others. Without a peer there is none."""
+    for name in results.by_case:
+        peers = [r for r in results.runners(name) if not r.startswith(OURS)]
+        if name.startswith("core/gemm") and OURS in results.by_case[name] and peers:
+            best = min(peers, key=lambda r: results.median(name, r))
+            yield results.ratio(name, OURS, name, best), name, best
 
 
 def markdown(header, rows):
@@ -241,11 +284,12 @@ def curve_runners(results):
 
 def tables(results, bars, machine_text, rounds):
     names = [n for n in results.by_case if n.startswith("core/gemm")]
+    beside = {name: f"{ratio:.2f}" for ratio, name, _ in products_beside_best(results)}
     products = []
     for name in names:
         work = results.median(name, key="FLOP/s") * results.median(name)
         rates = [rate_text(work / results.median(name, r), "FLOP/s") for r in results.runners(name)]
-        products.append(["/".join(name.split("/")[2:4]), *rates])
+        products.append(["/".join(name.split("/")[2:4]), *rates, beside.get(name, NOT_RUN)])
     load = median(s["load"] for s in results.samples)
     text = [
         machine_text,
@@ -264,7 +308,7 @@ def tables(results, bars, machine_text, rounds):
         ),
     ]
     if products:
-        header = ["product", *results.runners(names[0])]
+        header = ["product", *results.runners(names[0]), "ours / best peer"]
         text += ["Products of the training step, two threads:\n", markdown(header, products)]
     runners = curve_runners(results)
     for axis, points in curves(results).items() if runners else []:
@@ -280,19 +324,100 @@ def tables(results, bars, machine_text, rounds):
     return "\n".join(text)
 
 
-def machine(build, env):
-    """Processor, compiler and flags, date."""
-    cpu = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
-    commands = json.loads((build / "compile_commands.json").read_text())
-    words = shlex.split(next(c["command"] for c in commands if c["file"].endswith("training_step_bench.cpp")))
-    compiler = next(w for w in words if re.search(r"(g|c|clang)\+\+[-\d.]*$", w))
-    version = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, text=True).stdout.split("\n")[0]
-    flags = [w for w in words if re.match(r"-(O|m|f|DNDEBUG|DEIGEN)", w)]
-    blas = f" OPENBLAS_CORETYPE={env['OPENBLAS_CORETYPE']}." if "OPENBLAS_CORETYPE" in env else ""
-    return (
-        f"{time.strftime('%Y-%m-%d')}, {cpu[1] if cpu else 'unknown processor'}, {os.cpu_count()} cores. "
-        f"{version}, `{' '.join(flags)}`.{blas}\n"
-    )
+def microarchitecture(vendor, family, model, stepping=0):
+    """Its usual name, or its numbers."""
+    if vendor == "AuthenticAMD" and family == 0x17:
+        if 0x30 <= model <= 0x4F or 0x60 <= model <= 0x7F or model >= 0x84:
+            return "Zen 2"
+        return "Zen+" if model in (0x08, 0x18) else "Zen"
+    if vendor == "AuthenticAMD" and family == 0x19:
+        if 0x10 <= model <= 0x1F or 0x60 <= model <= 0x7F or 0xA0 <= model <= 0xAF:
+            return "Zen 4"
+        return "Zen 3+" if 0x40 <= model <= 0x4F else "Zen 3"
+    if vendor == "AuthenticAMD" and family == 0x1A:
+        return "Zen 5"
+    if vendor == "GenuineIntel" and family == 6:
+        if model == 0x55:
+            return "Skylake-X" if stepping < 5 else "Cascade Lake" if stepping < 8 else "Cooper Lake"
+        for name, models in INTEL.items():
+            if model in models:
+                return name
+    return f"{vendor} family {family} model {model}"
+
+
+INTEL = {
+    "Haswell": (0x3C, 0x3F, 0x45, 0x46),
+    "Broadwell": (0x3D, 0x47, 0x4F, 0x56),
+    "Skylake": (0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6),
+    "Ice Lake": (0x6A, 0x6C, 0x7D, 0x7E),
+    "Tiger Lake": (0x8C, 0x8D),
+    "Rocket Lake": (0xA7,),
+    "Alder Lake": (0x97, 0x9A),
+    "Raptor Lake": (0xB7, 0xBA, 0xBF),
+    "Meteor Lake": (0xAA, 0xAC),
+    "Sapphire Rapids": (0x8F,),
+    "Emerald Rapids": (0xCF,),
+    "Granite Rapids": (0xAD, 0xAE),
+}
+
+
+class Machine:
+    """Processor, compiler and flags of the build, and what of the environment slows or speeds the peers."""
+
+    def __init__(self, build, env, cpuinfo=None):
+        cpuinfo = Path("/proc/cpuinfo").read_text() if cpuinfo is None else cpuinfo
+        field = dict(re.findall(r"^([^\t:]+?)\s*:[ \t]*(.*)$", cpuinfo.split("\n\n")[0], re.M))
+        number = lambda key: int(field[key]) if field.get(key, "").isdigit() else 0
+        self.processor = field.get("model name", "unknown")
+        self.vendor = field.get("vendor_id", "unknown")
+        self.microarchitecture = microarchitecture(
+            self.vendor, number("cpu family"), number("model"), number("stepping")
+        )
+        commands = json.loads((build / "compile_commands.json").read_text())
+        words = shlex.split(next(c["command"] for c in commands if c["file"].endswith("training_step_bench.cpp")))
+        self.compiler = next(w for w in words if re.search(r"(g|c|clang)\+\+[-\d.]*$", w))
+        self.flags = [w for w in words if re.match(r"-(O|m|f|DNDEBUG|DEIGEN)", w)]
+        self.vectors = self.vector_extension()
+        self.peers = {k: env[k] for k in PEER_SETTINGS if k in env}
+
+    def vector_extension(self):
+        """That of our build: the compiler's own macros for its flags."""
+        macros = subprocess.run(
+            [self.compiler, *(f for f in self.flags if f.startswith("-m")), "-dM", "-E", "-x", "c++", "/dev/null"],
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+        for macro, name in (("AVX512F", "AVX-512"), ("AVX2", "AVX2"), ("AVX", "AVX"), ("SSE4_2", "SSE4.2"), ("SSE2", "SSE2")):
+            if f"#define __{macro}__ " in macros:
+                return name + (" and FMA" if name.startswith("AVX2") and "#define __FMA__ " in macros else "")
+        return "none known"
+
+    def bars(self):
+        """Of the whole step: share of the peak, and speed in times of PyTorch 2.15's."""
+        if self.vectors == "AVX-512" and self.vendor == "GenuineIntel":
+            return {"peak": "75 %", "PyTorch 2": "1.1"}
+        if self.vectors.startswith("AVX2"):
+            return {"peak": "72 %", "PyTorch 2": "1.2"}
+        if self.microarchitecture == "Zen 4":
+            return {"peak": "81.7 %", "PyTorch 2": "1.14"}
+        return {"peak": "60 %", "PyTorch 2": "1.0"}
+
+    def table(self):
+        version = subprocess.run([self.compiler, "--version"], stdout=subprocess.PIPE, text=True).stdout.split("\n")[0]
+        rows = [
+            ["date", time.strftime("%Y-%m-%d")],
+            ["processor", f"{self.processor}, {os.cpu_count()} cores"],
+            ["microarchitecture", self.microarchitecture],
+            ["vector extension of ours", self.vectors],
+            ["compiler", version],
+            ["flags", f"`{' '.join(self.flags)}`"],
+        ]
+        if self.peers:
+            rows.append(["set for the peers", " ".join(f"`{k}={v}`" for k, v in self.peers.items())])
+        return markdown(["machine", ""], rows)
+
+
+PEER_SETTINGS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "OPENBLAS_CORETYPE")
 
 
 def write_csv(samples, path):

@@ -10,8 +10,8 @@ struct TrainingStep {
   TransformerConfig<Architecture> config;
   Index sequences;
   Transformer<float, Architecture> model{config};
-  std::vector<Token> tokens = bench::random_tokens(sequences * config.context, 0);
-  std::vector<Token> targets = bench::random_tokens(sequences * config.context, 1);
+  std::vector<Token> tokens = bench::random_tokens(sequences * config.context, 0, config.vocabulary);
+  std::vector<Token> targets = bench::random_tokens(sequences * config.context, 1, config.vocabulary);
   TransformerCache<float> cache = {};
   Parameters<float> gradients{model.gradients()};
   Optimizer optimizer{{.learning_rate = 1e-4}};
@@ -36,14 +36,16 @@ static auto training_step(const TransformerConfig<Architecture>& config, Index s
   };
 }
 
-/// First's step in times of Second's.
+/// First's step in times of Second's, `pairs` times; of the training step, or of a model of `small` width.
 template <class First, class Second>
-static void add_pair(const std::string& name, int first_threads = 2) {
-  bench::add_pair("model/pair/" + name, 5, [=](benchmark::State& state) {
+static void add_pair(const std::string& name, int first_threads = 2, int pairs = 5, Index small = 0) {
+  bench::add_pair("model/" + name, pairs, [=](benchmark::State& state) {
     CpuContext<> context(first_threads), other(2);
     const auto step =
-        []<class Optimizer, class Architecture>(std::type_identity<TrainingStep<Optimizer, Architecture>>) {
-          return TrainingStep<Optimizer, Architecture>{bench::step_config<Architecture>(), bench::batch};
+        [=]<class Optimizer, class Architecture>(std::type_identity<TrainingStep<Optimizer, Architecture>>) {
+          return small ? TrainingStep<Optimizer, Architecture>{bench::small_config<Architecture>(small),
+                                                               bench::small_batch(small)}
+                       : TrainingStep<Optimizer, Architecture>{bench::step_config<Architecture>(), bench::batch};
         };
     auto first = step(std::type_identity<First>{});
     auto second = step(std::type_identity<Second>{});
@@ -81,10 +83,15 @@ int main(int argc, char** argv) {
   bench::add_backends("model/step/gpt2/adam", training_step<Adam>(gpt2, bench::batch));
   using Plain = TrainingStep<Adam, Gpt2>;
   using Softmax1 = TrainingStep<Adam, Gpt2Softmax1>;
-  add_pair<Softmax1, Plain>("softmax1_softmax");
-  add_pair<TrainingStep<OrthoAdam<HadamardRotation>, Gpt2Softmax1>, Softmax1>("hadamard_adam");
-  add_pair<TrainingStep<OrthoAdam<KroneckerRotation>, Gpt2Softmax1>, Softmax1>("kronecker_adam");
-  add_pair<Plain, Plain>("one_two_threads", 1);
+  add_pair<Softmax1, Plain>("pair/softmax1_softmax");
+  add_pair<TrainingStep<OrthoAdam<HadamardRotation>, Gpt2Softmax1>, Softmax1>("pair/hadamard_adam");
+  add_pair<TrainingStep<OrthoAdam<KroneckerRotation>, Gpt2Softmax1>, Softmax1>("pair/kronecker_adam");
+  add_pair<Plain, Plain>("pair/one_two_threads", 1);
+  for (const Index width : {128, 64}) {
+    const std::string name = "width=" + std::to_string(width);
+    bench::add("model/small/" + name, training_step<Adam>(bench::small_config<Gpt2>(width), bench::small_batch(width)));
+    add_pair<Plain, Plain>("small/one_two_threads/" + name, 1, 50, width);
+  }
   bench::add("model/step/llama/adam", 2, training_step<Adam>(bench::step_config<Llama>(), bench::batch));
   add_curves();
   return bench::run(argc, argv);

@@ -18,10 +18,24 @@ meso::TransformerConfig<Architecture> step_config() {
   return c;
 }
 
-inline std::vector<meso::Token> random_tokens(Index count, std::uint64_t stream) {
+/// The models that the ladder trains, at 64 tokens: 4 layers of width 128 on bytes, 16 sequences a step, and 1 layer of
+/// width 64 on the 28 symbols of Bigram-Backcopy, 32 sequences.
+template <class Architecture>
+meso::TransformerConfig<Architecture> small_config(Index of_width) {
+  auto c = step_config<Architecture>();
+  const bool text = of_width == 128;
+  c.vocabulary = text ? 256 : 28;
+  c.width = of_width;
+  c.layers = c.heads = text ? 4 : 1;
+  c.context = 64;
+  return c;
+}
+inline Index small_batch(Index of_width) { return of_width == 128 ? 16 : 32; }
+
+inline std::vector<meso::Token> random_tokens(Index count, std::uint64_t stream, Index below = vocabulary) {
   std::vector<meso::Token> drawn(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < drawn.size(); ++i)
-    drawn[i] = static_cast<meso::Token>(meso::Random{1, stream}.below(i, vocabulary));
+    drawn[i] = static_cast<meso::Token>(meso::Random{1, stream}.below(i, below));
   return drawn;
 }
 

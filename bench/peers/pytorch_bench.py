@@ -22,6 +22,11 @@ from pytorch_gpt2 import Gpt2, causal_attention
 # The training step of bench/support.hpp
 LAYERS, HEADS, HEAD_SIZE, WIDTH, MLP_WIDTH, VOCABULARY, CONTEXT, BATCH = 6, 6, 64, 384, 1536, 256, 256, 8
 TOKENS = BATCH * CONTEXT
+# Its small models, by width
+SMALL = {
+    "width=128": dict(layers=4, heads=4, width=128, context=64, batch=16, vocabulary=256),
+    "width=64": dict(layers=1, heads=1, width=64, context=64, batch=32, vocabulary=28),
+}
 LARGE = 1 << 28
 ADAM = dict(lr=1e-4, betas=(0.9, 0.999), eps=1e-8)
 
@@ -44,10 +49,12 @@ def fastest_adam(parameters):
     return min(found)[2]
 
 
-def training_step(compiled, layers=LAYERS, heads=HEADS, width=WIDTH, context=CONTEXT, batch=BATCH):
-    model = Gpt2(layers, heads, width, context, VOCABULARY)
+def training_step(
+    compiled, layers=LAYERS, heads=HEADS, width=WIDTH, context=CONTEXT, batch=BATCH, vocabulary=VOCABULARY
+):
+    model = Gpt2(layers, heads, width, context, vocabulary)
     loss_of = torch.compile(model) if compiled else model
-    tokens, targets = (torch.randint(VOCABULARY, (batch, context)) for _ in range(2))
+    tokens, targets = (torch.randint(vocabulary, (batch, context)) for _ in range(2))
     loss_of(tokens, targets).backward()
     optimizer = fastest_adam(list(model.parameters()))
 
@@ -131,6 +138,8 @@ def case_of(parts, compiled):
     """The workload of a name without its threads; None where there is none."""
     if parts == ["model", "step", "gpt2", "adam"]:
         return training_step(compiled)
+    if parts[:2] == ["model", "small"]:
+        return training_step(compiled, **SMALL[parts[2]])
     if compiled:
         return None
     if parts[:2] == ["model", "curve"]:
@@ -183,7 +192,7 @@ def use(result):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compile", action="store_true", help="the training step alone, by torch.compile")
+    parser.add_argument("--compile", action="store_true", help="training steps alone, by torch.compile")
     parser.add_argument("--min-time", type=float, default=0.2, help="seconds to measure each case for")
     options = parser.parse_args()
     if options.compile and not hasattr(torch, "compile"):

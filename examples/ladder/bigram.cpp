@@ -16,10 +16,12 @@ constexpr auto rate = [](const Setup& setup) { return setup.learning_rate; };
 }  // namespace
 
 std::vector<Rung> bigram_rungs() {
-  return {{"softmax", "softmax", "LayerNorm", "AdamW", true, rate, with_adamw<Softmax>},
-          {"softmax-1", "softmax-1", "LayerNorm", "AdamW", true, rate, with_adamw<Softmax1>},
-          {"softmax learned pos", "softmax", "LayerNorm", "AdamW", false, rate, with_adamw<meso::Gpt2>},
-          {"softmax-1 learned pos", "softmax-1", "LayerNorm", "AdamW", false, rate, with_adamw<meso::Gpt2Softmax1>}};
+  return {{"softmax", "softmax", "LayerNorm", "AdamW", true, rate, with_adamw<Softmax>, memory_of<Softmax, 2>},
+          {"softmax-1", "softmax-1", "LayerNorm", "AdamW", true, rate, with_adamw<Softmax1>, memory_of<Softmax1, 2>},
+          {"softmax learned pos", "softmax", "LayerNorm", "AdamW", false, rate, with_adamw<meso::Gpt2>,
+           memory_of<meso::Gpt2, 2>},
+          {"softmax-1 learned pos", "softmax-1", "LayerNorm", "AdamW", false, rate, with_adamw<meso::Gpt2Softmax1>,
+           memory_of<meso::Gpt2Softmax1, 2>}};
 }
 
 }  // namespace ladder

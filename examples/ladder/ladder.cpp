@@ -3,16 +3,23 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
 #include <exception>
 #include <iostream>
 #include <meso/io/file.hpp>
 #include <meso/io/interrupt.hpp>
+#include <meso/io/memory.hpp>
+#include <meso/model/layout.hpp>
 #include <meso/optim/rotation/dense.hpp>
 #include <meso/train/data.hpp>
 #include <meso/train/tasks/bigram_backcopy.hpp>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include "common/output.hpp"
 #include "results.hpp"
 #include "rung.hpp"
 
@@ -22,10 +29,13 @@ struct Options {
   std::string text, out = "results", rotation = "kronecker", only;
   std::vector<std::string> tasks = {"bigram", "text"};
   bool full = false;
-  meso::Index seeds = 0, steps = 0, bigram_steps = 1500, held_out = 512;
+  std::optional<meso::Index> seeds, steps;
+  meso::Index bigram_steps = 1500, held_out = 512;
   meso::Index width = 128, layers = 4, heads = 4, context = 64, batch = 16;
-  double learning_rate = 3e-3, sgd_learning_rate = 0.3, deadline = 0;
-  int threads = 0, jobs = 1;
+  double learning_rate = 3e-3, sgd_learning_rate = 0.3;
+  std::optional<double> deadline;
+  std::optional<int> threads;
+  int jobs = 1;
 };
 
 void declare(CLI::App& app, Options& o) {
@@ -48,7 +58,9 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--rotation", o.rotation, "of OrthoAdam: kronecker, hadamard or dense (small models only)")
       ->check(CLI::IsMember({"kronecker", "hadamard", "dense"}))
       ->capture_default_str();
-  app.add_option("--held-out", o.held_out, "sequences to measure a rung on")->capture_default_str();
+  app.add_option("--held-out", o.held_out,
+                 "sequences to measure a rung on, a multiple of 16; of a short text what there is")
+      ->capture_default_str();
   app.add_option("--threads", o.threads, "threads (default: all cores)");
   app.add_option("--jobs", o.jobs,
                  "rungs trained at a time, each with its share of the threads; the numbers are the same")
@@ -57,33 +69,40 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--out", o.out, "folder of the results")->capture_default_str();
 }
 
-void check_options(Options& o) {
-  using meso::check;
-  const auto positive = [](const char* name, auto value) {
-    check(value > 0, name, " is ", value, ", expected a positive number");
-  };
-  if (o.seeds == 0) o.seeds = o.full ? 3 : 1;
-  if (o.steps == 0) o.steps = o.full ? 2500 : 1200;
-  positive("--seeds", o.seeds);
-  positive("--steps", o.steps);
-  positive("--bigram-steps", o.bigram_steps);
-  positive("--batch", o.batch);
-  positive("--context", o.context);
-  positive("--held-out", o.held_out);
-  positive("--layers", o.layers);
-  positive("--heads", o.heads);
-  positive("--width", o.width);
-  positive("--jobs", o.jobs);
-  positive("--learning-rate", o.learning_rate);
-  positive("--sgd-learning-rate", o.sgd_learning_rate);
-  check(o.width % o.heads == 0, "--heads ", o.heads, " does not divide --width ", o.width);
-  check(o.threads >= 0, "--threads is ", o.threads, ", expected a positive number");
-  check(o.deadline >= 0, "--deadline is ", o.deadline, ", expected a positive number of seconds");
-  if (o.threads == 0) o.threads = meso::default_threads();
-}
-
 constexpr meso::Index measured_batch = 16;  // sequences measured at a time
 constexpr std::uint64_t held_out_seed = 0x4E1D;
+
+void check_options(Options& o) {
+  using meso::check;
+  const auto count = [](const char* name, meso::Index value, meso::Index most) {
+    check(value > 0, name, " is ", value, ", expected a positive number");
+    check(value <= most, name, " is ", value, ", expected at most ", most);
+  };
+  const auto positive = [](const char* name, double value, const char* what = "a positive number") {
+    check(value > 0 && std::isfinite(value), name, " is ", value, ", expected ", what);
+  };
+  if (!o.seeds) o.seeds = o.full ? 3 : 1;
+  if (!o.steps) o.steps = o.full ? 2500 : 1200;
+  if (!o.threads) o.threads = meso::default_threads();
+  count("--seeds", *o.seeds, 1000);
+  count("--steps", *o.steps, 1000000000);
+  count("--bigram-steps", o.bigram_steps, 1000000000);
+  for (const auto& [name, size] : {std::pair{"--batch", o.batch},
+                                   {"--context", o.context},
+                                   {"--layers", o.layers},
+                                   {"--heads", o.heads},
+                                   {"--width", o.width}})
+    count(name, size, meso::largest_size);
+  count("--held-out", o.held_out, 1000000);
+  check(o.held_out % measured_batch == 0, "--held-out is ", o.held_out, ", expected a multiple of ", measured_batch);
+  count("--threads", *o.threads, 1024);
+  count("--jobs", o.jobs, 1024);
+  positive("--learning-rate", o.learning_rate);
+  positive("--sgd-learning-rate", o.sgd_learning_rate);
+  if (o.deadline) positive("--deadline", *o.deadline, "a positive number of seconds");
+  check(o.width % o.heads == 0, "--heads ", o.heads, " does not divide --width ", o.width);
+  check(!o.out.empty(), "--out is empty, expected a folder");
+}
 
 ladder::Setup bigram_setup(const Options& o, const meso::BigramBackcopy& task) {
   constexpr meso::Index time = 64, sequences = 32;
@@ -95,7 +114,9 @@ ladder::Setup bigram_setup(const Options& o, const meso::BigramBackcopy& task) {
                        [&task](meso::Index number, meso::Batch& batch) {
                          task.sample(held_out_seed, number, measured_batch, time, batch);
                        },
-                   .held_out_batches = std::max<meso::Index>(1, o.held_out / measured_batch)},
+                   .held_out_batches = o.held_out / measured_batch,
+                   .sequences = sequences,
+                   .held_out_sequences = measured_batch},
           .layers = 1,
           .heads = 1,
           .width = 64,
@@ -104,15 +125,14 @@ ladder::Setup bigram_setup(const Options& o, const meso::BigramBackcopy& task) {
           .warmup = std::min<meso::Index>(100, o.bigram_steps / 10),
           .measure_every = std::max<meso::Index>(1, o.bigram_steps / 30),
           .learning_rate = 3e-3,
-          .threads = (std::max)(1, o.threads / o.jobs)};
+          .threads = (std::max)(1, *o.threads / o.jobs)};
 }
 
 ladder::Setup text_setup(const Options& o, const meso::TokenStream& text) {
-  const meso::Index batches = std::max<meso::Index>(1, o.held_out / measured_batch);
   const meso::Index windows = text.validation_windows(o.context);
   meso::check(windows >= 2 * measured_batch, "the text of ", text.size(), " bytes is too short: its last tenth holds ",
               windows, " windows of ", o.context, " tokens, expected at least ", 2 * measured_batch);
-  const meso::Index measured = std::min(batches, windows / measured_batch);
+  const meso::Index measured = std::min(o.held_out, windows) / measured_batch;
   return {.task = {.name = "text",
                    .vocabulary = 256,
                    .sample = [&text, o](std::uint64_t seed, meso::Index number,
@@ -123,18 +143,20 @@ ladder::Setup text_setup(const Options& o, const meso::TokenStream& text) {
                          const meso::Index stride = windows / measured_batch / measured;
                          text.validation_batch(number * stride * measured_batch, measured_batch, o.context, batch);
                        },
-                   .held_out_batches = measured},
+                   .held_out_batches = measured,
+                   .sequences = o.batch,
+                   .held_out_sequences = measured_batch},
           .layers = o.layers,
           .heads = o.heads,
           .width = o.width,
           .context = o.context,
-          .steps = o.steps,
-          .warmup = std::min<meso::Index>(100, o.steps / 10),
-          .measure_every = std::max<meso::Index>(1, o.steps / 30),
+          .steps = *o.steps,
+          .warmup = std::min<meso::Index>(100, *o.steps / 10),
+          .measure_every = std::max<meso::Index>(1, *o.steps / 30),
           .learning_rate = o.learning_rate,
           .sgd_learning_rate = o.sgd_learning_rate,
           .rotation = o.rotation,
-          .threads = (std::max)(1, o.threads / o.jobs)};
+          .threads = (std::max)(1, *o.threads / o.jobs)};
 }
 
 /// The rungs of the text in the paper's order, variations of a rung last.
@@ -161,33 +183,77 @@ struct Planned {
   ladder::Row row;
 };
 
+/// What the largest `jobs` rungs of the plan need at a time must be there before anything is built.
+void check_memory(const std::vector<Planned>& plan, const Options& o) {
+  std::vector<double> bytes;
+  for (const Planned& p : plan) bytes.push_back(p.rung.memory(*p.setup));
+  std::sort(bytes.rbegin(), bytes.rend());
+  double needed = 0;
+  for (std::size_t i = 0; i < bytes.size() && i < static_cast<std::size_t>(o.jobs); ++i) needed += bytes[i];
+  const double available = meso::io::available_memory();
+  using meso::io::format_bytes;
+  meso::check(needed <= available, "--layers ", o.layers, ", --width ", o.width, ", --context ", o.context,
+              ", --batch ", o.batch, ", --jobs ", o.jobs, " need ", format_bytes(needed), " of memory, ",
+              format_bytes(available), " are available");
+}
+
 /// Trains the plan, `jobs` rungs at a time, and hands each row over when it is done. An error ends the run after the
-/// rungs that are under way; the rows that are done are kept.
+/// rungs that are under way; the rows that are done are kept. So does `stop`, which a rung asks after each step. While it
+/// builds its model and its first step, or measures what it has trained, it does not ask, for minutes if it is large:
+/// when all that are under way are at that, `leave` is called, which must end the program.
 void train_all(const std::vector<Planned>& plan, int jobs, const std::function<bool()>& stop,
-               ladder::Results& results) {
-  std::mutex mutex;
-  std::atomic<std::size_t> next{0};
+               const std::function<void()>& leave, ladder::Results& results) {
+  struct Worker {
+    bool running = true, asks = false;  // asks: after each step whether it must stop
+  };
+  std::mutex mutex;  // of all that follows
+  std::condition_variable ended;
+  std::size_t next = 0;
   std::exception_ptr error;
   std::string failed;
-  const auto work = [&] {
-    for (std::size_t i; (i = next++) < plan.size() && !stop();) {
-      const Planned& p = plan[i];
+  std::vector<Worker> workers((std::min)(static_cast<std::size_t>(jobs), plan.size()));
+  const auto work = [&](Worker& self) {
+    std::unique_lock lock(mutex);
+    while (next < plan.size() && !stop()) {
+      const Planned& p = plan[next++];
+      self.asks = false;
+      ladder::Setup setup = *p.setup;
+      setup.asks_stop = [&](bool asks) {
+        const std::lock_guard inner(mutex);
+        self.asks = asks;
+      };
+      std::optional<ladder::Row> row;
+      std::exception_ptr thrown;
+      lock.unlock();
       try {
-        ladder::Row row = p.rung.run(*p.setup, p.row);
-        const std::lock_guard lock(mutex);
-        results.add(std::move(row));
+        row = p.rung.run(setup, p.row);
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+      try {
+        if (thrown) std::rethrow_exception(thrown);
+        results.add(std::move(*row));
       } catch (const std::exception& e) {
-        const std::lock_guard lock(mutex);
         if (!error) failed = p.row.rung + ": " + e.what();
         if (!error) error = std::current_exception();
         next = plan.size();
       }
     }
+    self.running = false;
+    ended.notify_all();
   };
-  std::vector<std::thread> helpers;
-  for (int j = 1; j < jobs; ++j) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
+  std::vector<std::thread> threads;
+  for (Worker& worker : workers) threads.emplace_back(work, std::ref(worker));
+  {
+    std::unique_lock lock(mutex);  // held while it leaves: a worker that comes back waits for the end
+    const auto some = [&](const auto& is) { return std::any_of(workers.begin(), workers.end(), is); };
+    while (some([](const Worker& w) { return w.running; })) {
+      if (stop() && !some([](const Worker& w) { return w.running && w.asks; })) leave();
+      ended.wait_for(lock, std::chrono::milliseconds(50));
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
   if (!error) return;
   if (std::any_of(results.rows().begin(), results.rows().end(), [](const ladder::Row& r) { return r.finished; }))
     results.finish(failed);
@@ -195,14 +261,12 @@ void train_all(const std::vector<Planned>& plan, int jobs, const std::function<b
 }
 
 int run(const Options& o, const std::string& command) {
-  const std::string bytes = meso::io::read_file(o.text, "text file");
+  // It is held as bytes, as tokens and as the pairs of Bigram-Backcopy.
+  const std::string bytes = meso::io::read_file(o.text, "text file", meso::io::available_memory() / 8);
   meso::check(static_cast<meso::Index>(bytes.size()) > o.context, "text file ", o.text, " has ", bytes.size(),
               " bytes, fewer than a context of ", o.context, " and the byte that follows");
   const meso::BigramBackcopy bigram(bytes);
   const meso::TokenStream text = meso::TokenStream::from_bytes(bytes);
-  const meso::io::Interrupt interrupt;
-  const meso::io::Deadline deadline(o.deadline > 0 ? o.deadline : std::numeric_limits<double>::infinity());
-  const auto stop = [&] { return interrupt.requested() || deadline.passed(); };
 
   std::vector<ladder::Setup> setups;
   const auto wanted = [&](const char* name) {
@@ -213,7 +277,6 @@ int run(const Options& o, const std::string& command) {
   std::vector<Planned> plan;
   std::vector<std::pair<std::string, std::string>> titles;
   for (ladder::Setup& setup : setups) {
-    setup.stop = stop;
     setup.shared_terminal = o.jobs > 1;
     const bool is_text = setup.task.name == "text";
     titles.emplace_back(setup.task.name,
@@ -221,7 +284,7 @@ int run(const Options& o, const std::string& command) {
                                       setup.layers > 1 ? "s" : "", ", ", setup.heads, " head",
                                       setup.heads > 1 ? "s" : "", ", width ", setup.width, ", ", setup.context,
                                       " tokens, ", setup.steps, " steps of ", is_text ? o.batch : 32, " sequences"));
-    for (meso::Index seed = 0; seed < o.seeds; ++seed)
+    for (meso::Index seed = 0; seed < *o.seeds; ++seed)
       for (const ladder::Rung& rung : is_text ? text_rungs() : ladder::bigram_rungs()) {
         if (rung.name.find(o.only) == std::string::npos || (o.only.empty() && !o.full && !rung.quick)) continue;
         if (rung.optimizer == "OrthoAdam") check_rotation(setup);
@@ -237,11 +300,12 @@ int run(const Options& o, const std::string& command) {
       }
   }
   meso::check(!plan.empty(), "--only ", o.only, " is part of no rung's name");
+  check_memory(plan, o);
 
   std::vector<ladder::Row> rows;
   for (const Planned& p : plan) rows.push_back(p.row);
   auto facts = ladder::machine_facts();
-  facts.emplace_back("threads", std::to_string(o.threads));
+  facts.emplace_back("threads", std::to_string(*o.threads));
   facts.emplace_back("text",
                      meso::message(std::filesystem::path(o.text).filename().string(), ", ", bytes.size(), " bytes"));
   facts.emplace_back("rotation of OrthoAdam", o.rotation);
@@ -251,14 +315,32 @@ int run(const Options& o, const std::string& command) {
                            .facts = facts,
                            .task_titles = titles},
                           rows);
-  train_all(plan, o.jobs, stop, results);
-  std::string note;
-  if (interrupt.requested())
-    note = "Stopped by a signal; rows that were not finished are marked.";
-  else if (deadline.passed())
-    note = meso::message("The deadline of ", o.deadline, " s passed; rows that were not finished are marked.");
-  results.finish(note);
-  return interrupt.requested() ? 128 + interrupt.signal() : 0;
+
+  // Until here a signal ends the program as it ends any other; from here on what is done is kept.
+  const meso::io::Interrupt interrupt;
+  const meso::io::Deadline deadline = o.deadline ? meso::io::Deadline(*o.deadline) : meso::io::Deadline();
+  const auto stop = [&] { return interrupt.requested() || deadline.passed(); };
+  for (ladder::Setup& setup : setups) setup.stop = stop;
+  const auto finish = [&] {
+    std::string note;
+    if (interrupt.requested())
+      note = "Stopped by a signal; rows that were not finished are marked.";
+    else if (deadline.passed())
+      note = meso::message("The deadline of ", *o.deadline, " s passed; rows that were not finished are marked.");
+    results.finish(note);
+    return interrupt.requested() ? 128 + interrupt.signal() : 0;
+  };
+  const auto leave = [&] {
+    int code = 2;
+    try {
+      code = finish();
+    } catch (const std::exception& e) {
+      std::cerr << "ladder: " << e.what() << '\n';
+    }
+    std::_Exit(checked_output(code));  // without destructors: the workers still use what they would free
+  };
+  train_all(plan, o.jobs, stop, leave, results);
+  return finish();
 }
 
 }  // namespace
@@ -271,7 +353,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    std::cerr << "ladder: " << e.what() << '\n';
+    return 2;
   }
   std::string command = "bash examples/quickstart.sh";
   for (int i = 1; i < argc; ++i) {
@@ -283,6 +367,9 @@ int main(int argc, char** argv) {
   try {
     check_options(options);
     return run(options, command);
+  } catch (const std::bad_alloc&) {
+    std::cerr << "ladder: there is not enough memory for these sizes\n";
+    return 2;
   } catch (const std::exception& e) {
     std::cerr << "ladder: " << e.what() << '\n';
     return 2;

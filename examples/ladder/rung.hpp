@@ -18,7 +18,8 @@ struct Task {
   meso::Index vocabulary = 0;
   std::function<void(std::uint64_t seed, meso::Index number, meso::Batch&)> sample{};
   std::function<void(meso::Index number, meso::Batch&)> held_out{};
-  meso::Index held_out_batches = 0;  ///< to measure a finished rung on
+  meso::Index held_out_batches = 0;                   ///< to measure a finished rung on
+  meso::Index sequences = 0, held_out_sequences = 0;  ///< of a batch of either kind
 };
 
 /// Sizes and lengths that all rungs of a task share.
@@ -34,6 +35,8 @@ struct Setup {
   int threads = 1;
   bool shared_terminal = false;  ///< other rungs report progress too: plain lines
   std::function<bool()> stop = [] { return false; };
+  /// Told true when a rung comes to ask `stop` after each step, and false when it no longer does.
+  std::function<void(bool)> asks_stop = [](bool) {};
 };
 
 /// A rung: what is trained, and how.
@@ -42,6 +45,7 @@ struct Rung {
   bool quick = true;  ///< part of the run without --full
   double (*learning_rate)(const Setup&) = nullptr;
   Row (*run)(const Setup&, const Row& planned) = nullptr;
+  double (*memory)(const Setup&) = nullptr;  ///< bytes that `run` needs
 };
 
 std::vector<Rung> bigram_rungs();

@@ -21,11 +21,13 @@ constexpr auto sgd_rate = [](const Setup& setup) { return setup.sgd_learning_rat
 }  // namespace
 
 std::vector<Rung> text_rms_norm_rungs() {
-  return {{"softmax-1 Adam RMS-S", "softmax-1", "RMSNorm-S", "Adam", false, rate, with_adam},
-          {"softmax-1 RMSProp RMS-S", "softmax-1", "RMSNorm-S", "RMSProp", false, rate, with_rmsprop},
-          {"softmax-1 SGD RMS-S", "softmax-1", "RMSNorm-S", "SGD", false, sgd_rate, with_sgd},
-          {"softmax-1 OrthoAdam RMS-S", "softmax-1", "RMSNorm-S", "OrthoAdam", true, rate,
-           train_ortho_adam<Softmax1Single>}};
+  return {
+      {"softmax-1 Adam RMS-S", "softmax-1", "RMSNorm-S", "Adam", false, rate, with_adam, memory_of<Softmax1Single, 2>},
+      {"softmax-1 RMSProp RMS-S", "softmax-1", "RMSNorm-S", "RMSProp", false, rate, with_rmsprop,
+       memory_of<Softmax1Single, 1>},
+      {"softmax-1 SGD RMS-S", "softmax-1", "RMSNorm-S", "SGD", false, sgd_rate, with_sgd, memory_of<Softmax1Single, 1>},
+      {"softmax-1 OrthoAdam RMS-S", "softmax-1", "RMSNorm-S", "OrthoAdam", true, rate, train_ortho_adam<Softmax1Single>,
+       memory_of_ortho_adam<Softmax1Single>}};
 }
 
 }  // namespace ladder

@@ -1,11 +1,34 @@
 #pragma once
 #include <meso/io/progress.hpp>
 #include <meso/meso.hpp>
+#include <meso/model/memory.hpp>
 #include <utility>
 
 #include "rung.hpp"
 
 namespace ladder {
+
+template <class Architecture>
+meso::TransformerConfig<Architecture> model_config(const Setup& setup, std::uint64_t seed = 0) {
+  meso::TransformerConfig<Architecture> config;
+  config.vocabulary = setup.task.vocabulary;
+  config.width = setup.width;
+  config.layers = setup.layers;
+  config.heads = setup.heads;
+  config.context = setup.context;
+  config.seed = seed;
+  return config;
+}
+
+/// Bytes that train_rung holds while it measures between two steps: weights, gradients and moments, the caches of the
+/// step and of the measurement, the gradients of activations.
+template <class Architecture, int moments>
+double memory_of(const Setup& setup) {
+  const auto config = model_config<Architecture>(setup);
+  const auto step = meso::transformer_memory<float>(config, setup.task.sequences, setup.context);
+  const auto measured = meso::transformer_memory<float>(config, setup.task.held_out_sequences, setup.context);
+  return (2 + moments) * step.weights + 4 * step.layout + step.cache + step.scratch + measured.cache;
+}
 
 /// Trains one model and measures it: the row, its per-layer and its per-step numbers.
 template <class Architecture, class Optimizer>
@@ -15,12 +38,7 @@ Row train_rung(const Setup& setup, const Row& planned, Optimizer optimizer) {
   const std::uint64_t seed = row.seed;
   const Task& task = setup.task;
   CpuContext<> context(setup.threads);
-  Transformer<float, Architecture> model({.vocabulary = task.vocabulary,
-                                          .width = setup.width,
-                                          .layers = setup.layers,
-                                          .heads = setup.heads,
-                                          .context = setup.context,
-                                          .seed = seed});
+  Transformer<float, Architecture> model(model_config<Architecture>(setup, seed));
   TransformerCache<float> cache;
   const FloatLinear as_it_is;
   const auto measure = [&](Index batches, HiddenStateStatistics& hidden, SinkStatistics& sinks) {
@@ -40,6 +58,7 @@ Row train_rung(const Setup& setup, const Row& planned, Optimizer optimizer) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   const auto observe = [&](const StepReport& report) {
+    setup.asks_stop(true);
     row.steps = report.step;
     row.tokens += report.tokens;
     progress.update(report.step, report.loss, row.tokens);
@@ -66,6 +85,7 @@ Row train_rung(const Setup& setup, const Row& planned, Optimizer optimizer) {
   row.tokens_per_second = static_cast<double>(row.tokens) / (row.seconds - measuring);
   row.finished = done == setup.steps;
   if (!row.finished) return row;
+  setup.asks_stop(false);
 
   HiddenStateStatistics hidden;
   SinkStatistics sinks;
@@ -92,6 +112,25 @@ Row train_rung(const Setup& setup, const Row& planned, Optimizer optimizer) {
   const Parameters<float> four_bits = quantize_weights(model.parameters(), Zeropoint{.bits = 4}, per_row);
   row.ppl_zeropoint4 = perplexity(as_it_is, &four_bits);
   return row;
+}
+
+/// memory_of with OrthoAdam: the matrices of the rotation can be larger than the model.
+template <class Architecture>
+double memory_of_ortho_adam(const Setup& setup) {
+  const double elements =
+      meso::measure_layout(model_config<Architecture>(setup), [&](const meso::ParameterLayout& layout) {
+        double sum = 0;
+        for (const meso::ParameterInfo& p : layout) {
+          const auto square = [](meso::Index n) { return static_cast<double>(n) * static_cast<double>(n); };
+          const auto block = [](meso::Index n) {
+            return static_cast<double>(n) * static_cast<double>(std::min(n, meso::KroneckerRotation{}.max_dim));
+          };
+          if (setup.rotation == "dense") sum += square(p.size());
+          if (setup.rotation == "kronecker") sum += block(p.cols) + (p.rows > 1 ? block(p.rows) : 0);
+        }
+        return sum;
+      });
+  return memory_of<Architecture, 2>(setup) + sizeof(float) * elements;
 }
 
 /// OrthoAdam with the rotation that the command line names.

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <ctime>
 #include <stdexcept>
 
 #include <boost/test/unit_test.hpp>
@@ -102,6 +103,50 @@ BOOST_AUTO_TEST_CASE(layout_pads_packs_and_finds) {
   parameters["b"](1, 4) = 8;
   BOOST_TEST(copy["b"](1, 4) == 7);
   BOOST_TEST(reinterpret_cast<std::uintptr_t>(parameters[c].data) % alignment == 0);
+}
+
+BOOST_AUTO_TEST_CASE(layout_finds_every_name_and_prefix) {
+  ParameterLayout layout;
+  for (const char* name : {"b.10.x", "b.1.x", "b", "b.1.y", "a.1.", "b.1", "b.2.x"})
+    layout.add(name, 1, 2, ParameterKind::gain);
+  for (Index i = 0; i < layout.count(); ++i) BOOST_TEST(layout.find(layout[i].name) == i);
+  BOOST_TEST(layout.scale_learning_rate("b.1.", 0.5) == 2);
+  BOOST_TEST(layout["b.1.x"].learning_rate_scale == 0.5);
+  BOOST_TEST(layout["b.1.y"].learning_rate_scale == 0.5);
+  BOOST_TEST(layout["b.10.x"].learning_rate_scale == 1.0);
+  BOOST_TEST(layout.freeze("b") == 6);
+  BOOST_TEST(!layout["a.1."].frozen);
+  BOOST_TEST(layout.freeze("b.1.xy") == 0);
+  const ParameterLayout copy = layout;
+  BOOST_TEST(copy.find("b.2.x") == 6);
+}
+
+// Compared with all before, a name would make this 6·10¹⁰ comparisons of text, minutes.
+BOOST_AUTO_TEST_CASE(layout_of_many_parameters) {
+  const std::clock_t start = std::clock();
+  ParameterLayout layout;
+  for (int i = 0; i < 200000; ++i) layout.add("blocks." + std::to_string(i) + ".mlp.up", 1, 1, ParameterKind::matrix);
+  Index found = 0;
+  for (int i = 0; i < 200000; ++i) {
+    const std::string block = "blocks." + std::to_string(i) + ".";
+    found += layout.find(block + "mlp.up") == i && layout.freeze(block) == 1;
+  }
+  BOOST_TEST(found == 200000);
+  BOOST_TEST(static_cast<double>(std::clock() - start) < 20.0 * static_cast<double>(CLOCKS_PER_SEC));
+}
+
+BOOST_AUTO_TEST_CASE(layout_counts_no_more_than_an_index_holds) {
+  const Index huge = Index{1} << 32;
+  ParameterLayout layout;
+  BOOST_TEST(error_of([&] { layout.add("a", huge, huge, ParameterKind::matrix); })
+                 .starts_with("parameter a: shape (4294967296, 4294967296) behind 0 elements has too many to count, "
+                              "expected at most 922337"));
+  layout.add("b", huge, huge / 4, ParameterKind::matrix);  // 2⁶²
+  BOOST_TEST(layout.size() == (Index{1} << 62));
+  BOOST_TEST(
+      error_of([&] { layout.add("c", huge / 4, huge, ParameterKind::matrix); }).starts_with("parameter c: shape"));
+  BOOST_TEST(layout.count() == 1);
+  layout.add("c", 1, 1, ParameterKind::matrix);  // what was refused took no name
 }
 
 BOOST_AUTO_TEST_CASE(workspace_reuses_what_it_has) {

@@ -322,9 +322,8 @@ auto out(V& x) {
 }
 
 BOOST_AUTO_TEST_CASE(the_pages_show_what_is_tested) {
-  const std::string here = __FILE__,
-                    root = here.substr(0, here.size() - std::string("tests/docs/concepts_test.cpp").size());
-  const std::string own = text_of(here), readme = text_of(root + "examples/readme.cpp");
+  const std::string root = MESO_SOURCE_DIR "/", own = text_of(root + "tests/docs/concepts_test.cpp"),
+                    readme = text_of(root + "examples/readme.cpp");
   const std::vector<std::string> concepts = blocks_of(text_of(root + "docs/concepts.md"));
   BOOST_TEST(concepts.size() >= 16U);
   for (const std::string& block : concepts) BOOST_TEST((own.find(block) != std::string::npos), block);

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,13 +47,9 @@ struct Ladder : TemporaryFolder {
     std::ofstream(*this / name, std::ios::binary) << text;
   }
 
-  /// Starts the program on one thread with tiny sizes, `arguments` added; they may set a size anew.
+  /// Starts the ladder on one thread with tiny sizes, `arguments` added; they may set a size anew.
   pid_t start(const Strings& arguments) {
-    const char* const examples = std::getenv("MESO_EXAMPLES");
-    BOOST_REQUIRE_MESSAGE(examples, "MESO_EXAMPLES must name the folder of the built examples");
-    const std::string program = std::string(examples) + "/ladder/ladder";
-    BOOST_REQUIRE_MESSAGE(fs::exists(program), program + " does not exist");
-    Strings words{program};
+    Strings words{"ladder/ladder"};
     Strings sizes{"--text=text.txt",  "--out=results", "--threads=1", "--steps=3",
                   "--bigram-steps=3", "--held-out=32", "--width=16",  "--layers=1",
                   "--heads=2",        "--context=16",  "--batch=2"};
@@ -63,14 +60,26 @@ struct Ladder : TemporaryFolder {
       if (!anew) words.push_back(size);
     }
     words.insert(words.end(), arguments.begin(), arguments.end());
+    return start_example(words);
+  }
+  /// Starts an example, words[0], with its arguments, its standard output in `stdout_path`, and no file of it above
+  /// `largest_file`: what is beyond fails as on a full disk.
+  pid_t start_example(Strings words) {
+    const char* const examples = std::getenv("MESO_EXAMPLES");
+    BOOST_REQUIRE_MESSAGE(examples, "MESO_EXAMPLES must name the folder of the built examples");
+    words[0] = std::string(examples) + "/" + words[0];
+    BOOST_REQUIRE_MESSAGE(fs::exists(words[0]), words[0] + " does not exist");
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    const std::string out = *this / "out", err = *this / "err";
+    const std::string out = stdout_path.empty() ? (*this / "out").string() : stdout_path, err = *this / "err";
     const pid_t child = ::fork();
     BOOST_REQUIRE(child >= 0);
     if (child > 0) return child;
     ::signal(SIGINT, SIG_DFL);  // a shell may have started the tests with it ignored
+    ::signal(SIGXFSZ, SIG_IGN);
+    const ::rlimit limit{largest_file, RLIM_INFINITY};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
     const int out_file = ::open(out.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
     const int err_file = ::open(err.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0644);
     if (::chdir(path.c_str()) == 0 && ::dup2(out_file, 1) == 1 && ::dup2(err_file, 2) == 2)
@@ -83,6 +92,9 @@ struct Ladder : TemporaryFolder {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
   int run(const Strings& arguments) { return wait(start(arguments)); }
+
+  std::string stdout_path;
+  ::rlim_t largest_file = RLIM_INFINITY;
 
   std::string out() const { return contents(*this / "out"); }
   std::string err() const { return contents(*this / "err"); }
@@ -145,6 +157,18 @@ void stops_for(int signal) {
   keeps_what_is_done(ladder, "signal");
 }
 
+/// Waits for the program, whose end must have to do with `signal`, sent as soon as `there` exists.
+void ends_for(Ladder& ladder, pid_t child, int signal, const fs::path& there) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!fs::exists(there) && std::chrono::steady_clock::now() - start < std::chrono::seconds(60))
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ::kill(child, signal);
+  const auto sent = std::chrono::steady_clock::now();
+  const int code = ladder.wait(child);
+  BOOST_TEST((code == 128 + signal || code == -signal), code << ", stderr: " << ladder.err());
+  BOOST_TEST((std::chrono::steady_clock::now() - sent < std::chrono::seconds(20)));
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(ladder)
@@ -202,6 +226,55 @@ BOOST_AUTO_TEST_CASE(a_signal_keeps_what_is_done) {
   stops_for(SIGTERM);
 }
 
+// From the first line on, and while a model of 4,000 layers and the rotations of its 48,000 parameters are built: seconds
+// to minutes in which nobody asks for a signal. Nothing is written then.
+BOOST_AUTO_TEST_CASE(a_signal_ends_the_set_up) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Ladder ladder;
+    ends_for(ladder, ladder.start(endless), signal, "/");
+    BOOST_TEST(!fs::exists(ladder.result("ladder.csv")));
+    const Strings deep{"--layers=4000", "--tasks=text", "--only=OrthoAdam RMS-S"};
+    ends_for(ladder, ladder.start(deep), signal, ladder.result("plots"));
+    BOOST_TEST(!fs::exists(ladder.result("ladder.csv")));
+  }
+}
+
+// A rung that is done stays when the next one's set-up is left behind.
+BOOST_AUTO_TEST_CASE(a_signal_in_a_later_set_up_keeps_what_is_done) {
+  Ladder ladder;
+  const pid_t child = ladder.start({"--layers=4000", "--only=softmax-1 "});
+  ends_for(ladder, child, SIGTERM, ladder.result("ladder.csv"));
+  BOOST_TEST(ladder.column("bigram", "state").at(0) == "finished");
+  BOOST_TEST(ladder.column("text", "state").at(0) == "unfinished");
+  BOOST_TEST(contains(contents(ladder.result("report.html")), "signal"));
+}
+
+BOOST_AUTO_TEST_CASE(output_that_cannot_be_written_is_an_error) {
+  for (const Strings& words : {Strings{"softmax1"}, {"readme"}, {"train_text"}, {"ladder/ladder", "--help"}}) {
+    Ladder ladder;
+    BOOST_TEST(ladder.wait(ladder.start_example(words)) == 0, words[0]);
+    ladder.stdout_path = "/dev/full";
+    BOOST_TEST(ladder.wait(ladder.start_example(words)) == 1, words[0]);
+    BOOST_TEST(ladder.err() == "cannot write to standard output: No space left on device\n", ladder.err());
+  }
+  Ladder ladder;
+  ladder.stdout_path = "/dev/full";
+  BOOST_TEST(ladder.run({"--tasks=bigram", "--only=softmax-1"}) == 1);
+  BOOST_TEST(contains(ladder.err(), "cannot write to standard output"), ladder.err());
+  BOOST_TEST(ladder.column("bigram", "state").at(0) == "finished");  // the files hold it all
+}
+
+BOOST_AUTO_TEST_CASE(a_full_disk_is_an_error) {
+  for (const ::rlim_t largest : {::rlim_t{1000}, ::rlim_t{3000}}) {
+    Ladder ladder;
+    ladder.stdout_path = "/dev/null";
+    ladder.largest_file = largest;
+    BOOST_TEST(ladder.run({"--tasks=bigram", "--only=softmax"}) == 2, ladder.err());
+    BOOST_TEST(contains(ladder.err(), "ladder: cannot write results/"), ladder.err());
+    BOOST_TEST(contains(ladder.err(), "File too large"), ladder.err());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(texts_that_will_not_do) {
   refuses({"--text=missing.txt"}, {"missing.txt", "No such file"});
   refuses({}, {"text.txt", "empty"}, "");
@@ -210,19 +283,41 @@ BOOST_AUTO_TEST_CASE(texts_that_will_not_do) {
           "the quick brown fox jumps over the lazy dog and sees it; the quick brown fox jumps over the lazy dog and "
           "sees it; the quick brown fox jumps over the lazy dog and sees it; the quick brown fox jumps over.......");
   refuses({"--text=."}, {"directory"});
+  refuses({"--text=/dev/zero"}, {"/dev/zero", "neither a regular file nor a pipe"});
 }
 
 BOOST_AUTO_TEST_CASE(sizes_that_will_not_do) {
   refuses({"--heads=3"}, {"--heads 3", "--width 16"});
   refuses({"--heads=0"}, {"--heads is 0"});
   refuses({"--width=-16"}, {"--width is -16"});
-  refuses({"--steps=-1"}, {"--steps is -1"});
+  for (const std::string name : {"--steps", "--seeds", "--threads", "--jobs", "--bigram-steps", "--held-out",
+                                 "--layers", "--context", "--batch", "--deadline"})
+    for (const std::string value : {"0", "-1"})
+      refuses({name + "=" + value}, {name + " is " + value, "expected a positive number"});
+  refuses({"--held-out=40"}, {"--held-out is 40", "multiple of 16"});
+  refuses({"--threads=100000"}, {"--threads is 100000", "at most 1024"});
+  refuses({"--jobs=100000"}, {"--jobs is 100000", "at most 1024"});
+  refuses({"--seeds=1000000000000"}, {"--seeds is 1000000000000", "at most 1000"});
+  refuses({"--steps=99999999999999999999"}, {"--steps"});
+  refuses({"--learning-rate=inf"}, {"--learning-rate is inf"});
+  refuses({"--deadline=nan"}, {"--deadline is nan"});
+  refuses({"--out", ""}, {"--out is empty"});
   refuses({"--learning-rate=0"}, {"--learning-rate is 0", "positive"});
   refuses({"--learning-rate=-0.1"}, {"--learning-rate is -0.1"});
   refuses({"--learning-rate=nan"}, {"--learning-rate is nan"});
   refuses({"--sgd-learning-rate=0"}, {"--sgd-learning-rate is 0"});
-  refuses({"--deadline=-5"}, {"--deadline is -5"});
   refuses({"--only=perceptron"}, {"perceptron"});
+}
+
+// At once, and what is needed beside what is there.
+BOOST_AUTO_TEST_CASE(sizes_that_do_not_fit_into_memory) {
+  const auto start = std::chrono::steady_clock::now();
+  refuses({"--layers=1000000", "--width=1024"}, {"--layers 1000000", "need", "TB", "available"});
+  refuses({"--width=100000000", "--heads=1"}, {"--width 100000000", "need", "EB", "available"});
+  refuses({"--batch=100000000"}, {"--batch 100000000", "need", "TB", "available"});
+  refuses({"--width=10000000000"}, {"--width is 10000000000", "at most 268435456"});
+  refuses({"--layers=100000000000000"}, {"--layers is 100000000000000", "at most 268435456"});
+  BOOST_TEST((std::chrono::steady_clock::now() - start < std::chrono::seconds(60)));
 }
 
 // Before anything is trained, though OrthoAdam's rung is the last one.
@@ -238,6 +333,7 @@ BOOST_AUTO_TEST_CASE(arguments_that_nobody_knows) {
     Ladder ladder;
     BOOST_TEST(ladder.run(arguments) == 2);
     BOOST_TEST(contains(ladder.err(), arguments[0].substr(0, arguments[0].find('='))), ladder.err());
+    BOOST_TEST(split(ladder.err(), '\n').size() == 1, ladder.err());
   }
   Ladder ladder;
   BOOST_TEST(ladder.run({"--help"}) == 0);

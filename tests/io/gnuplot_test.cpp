@@ -1,6 +1,8 @@
 #include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <iostream>
 #include <meso/io/gnuplot.hpp>
 #include <stdexcept>
 #include <string>
@@ -11,10 +13,11 @@ namespace {
 
 using namespace meso::io;
 
+/// False, and said so, where there is no gnuplot.
 bool has_gnuplot() {
   std::string output;
   const bool found = meso::io::detail::run_program({"gnuplot", "--version"}, output) == 0;
-  if (!found) BOOST_TEST_MESSAGE("gnuplot is not installed; nothing was drawn");
+  if (!found) std::cerr << "skipped: there is no gnuplot to draw with\n";
   return found;
 }
 
@@ -107,6 +110,23 @@ BOOST_AUTO_TEST_CASE(a_missing_or_failing_gnuplot_is_said_and_the_script_stays) 
   BOOST_TEST(!result.ok);
   BOOST_TEST(!result.gnuplot_missing);
   BOOST_TEST(result.message.find("status 1") != std::string::npos);
+}
+
+// What gnuplot leaves on a full disk, with status 0.
+BOOST_AUTO_TEST_CASE(half_a_picture_is_no_picture) {
+  const TemporaryFolder folder;
+  const auto with = [&](const std::string& svg, const std::string& png) {
+    std::ofstream(folder / "gnuplot") << "#!/bin/sh\ncd " << folder.path.string() << "\nprintf '" << svg
+                                      << "' >plot.svg\nprintf '" << png << "' >plot.png\n";
+    std::filesystem::permissions(folder / "gnuplot", std::filesystem::perms::owner_all);
+    return draw(sample(), folder / "plot", {.gnuplot = (folder / "gnuplot").string()});
+  };
+  const std::string start(80, ' '), svg = start + "<svg></svg>\n", png = start + "IEND\\256\\102\\140\\202";
+  BOOST_TEST(with(svg, png).ok);
+  for (const PlotResult& result : {with(start + "<svg><pa", png), with(svg, start + "IDAT"), with("", png)}) {
+    BOOST_TEST(!result.ok);
+    BOOST_TEST(result.message.find("failed on") != std::string::npos, result.message);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(x_and_y_of_different_length_are_refused) {

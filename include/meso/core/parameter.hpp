@@ -1,5 +1,8 @@
 #pragma once
 #include <cstddef>
+#include <functional>
+#include <limits>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,15 +37,18 @@ class ParameterLayout {
  public:
   enum class Placement { aligned, packed };
 
-  /// Appends a parameter and returns its number. Throws std::invalid_argument on a duplicate name or an empty shape.
+  /// Appends a parameter and returns its number. Its name stays what it is here: find and prefixes go by it.
+  /// Throws std::invalid_argument on a duplicate name, an empty shape, and one that no Index counts the elements of.
   Index add(std::string name, Index rows, Index cols, ParameterKind kind, Placement placement = Placement::aligned) {
     check(rows > 0 && cols > 0, "parameter ", name, ": shape (", rows, ", ", cols, ") is empty");
-    for (const ParameterInfo& p : parameters_) check(p.name != name, "parameter ", name, " is declared twice");
-    constexpr Index step = 16;
+    constexpr Index step = 16, most = (std::numeric_limits<Index>::max)() - 2 * step;
+    check(rows <= most / cols && rows * cols <= most - end_, "parameter ", name, ": shape (", rows, ", ", cols,
+          ") behind ", end_, " elements has too many to count, expected at most ", most, " in all");
+    check(numbers_.emplace(name, count()).second, "parameter ", name, " is declared twice");
     const Index offset = placement == Placement::packed ? end_ : (end_ + step - 1) / step * step;
     parameters_.push_back({std::move(name), rows, cols, offset, kind});
     end_ = offset + rows * cols;
-    return static_cast<Index>(parameters_.size()) - 1;
+    return count() - 1;
   }
 
   Index count() const { return static_cast<Index>(parameters_.size()); }
@@ -60,10 +66,9 @@ class ParameterLayout {
 
   /// Throws std::invalid_argument if there is no such name.
   Index find(std::string_view name) const {
-    for (Index i = 0; i < count(); ++i)
-      if ((*this)[i].name == name) return i;
-    check(false, "there is no parameter named ", name);
-    return -1;
+    const auto found = numbers_.find(name);
+    check(found != numbers_.end(), "there is no parameter named ", name);
+    return found->second;
   }
   const ParameterInfo& operator[](std::string_view name) const { return (*this)[find(name)]; }
   ParameterInfo& operator[](std::string_view name) { return (*this)[find(name)]; }
@@ -84,12 +89,15 @@ class ParameterLayout {
   template <class F>
   Index for_prefix(std::string_view prefix, F&& f) {
     Index n = 0;
-    for (ParameterInfo& p : parameters_)
-      if (std::string_view(p.name).substr(0, prefix.size()) == prefix) f(p), ++n;
+    for (auto at = numbers_.lower_bound(prefix); at != numbers_.end(); ++at, ++n) {
+      if (std::string_view(at->first).substr(0, prefix.size()) != prefix) break;
+      f((*this)[at->second]);
+    }
     return n;
   }
 
   std::vector<ParameterInfo> parameters_;
+  std::map<std::string, Index, std::less<>> numbers_;  // in the order of names, so that a prefix is one run
   Index end_ = 0;
 };
 

@@ -1,11 +1,14 @@
 #pragma once
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <meso/core/check.hpp>
+#include <meso/io/memory.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -25,17 +28,40 @@ inline std::string reason(int error) { return std::generic_category().message(er
 
 }  // namespace detail
 
-/// The bytes of a file that must hold something. `what` names its role in the messages: "text file", "checkpoint".
-/// Throws: std::runtime_error "cannot open text file X: No such file or directory", "cannot read …", "… X is empty".
-inline std::string read_file(const std::filesystem::path& path, std::string_view what = "file") {
+/// Bytes that read_file takes from a pipe, whose end nobody knows before.
+inline constexpr double largest_pipe = 1e9;
+
+/// The bytes of a file that must hold something: a regular file of at most `most` bytes, or a pipe of at most the lesser
+/// of `most` and largest_pipe. A device may have no end, and is refused. `what` names its role in the messages: "text
+/// file", "checkpoint".
+/// Throws: std::runtime_error "cannot open text file X: No such file or directory", "cannot read …", "… X is empty",
+/// "… X is neither a regular file nor a pipe", "… X has 5.00 GB, expected at most 1.00 GB".
+inline std::string read_file(const std::filesystem::path& path, std::string_view what = "file",
+                             double most = available_memory()) {
+  const auto fail = [&](const auto&... parts) { throw std::runtime_error(message(parts...)); };
   const detail::File file(std::fopen(path.c_str(), "rb"));
-  if (!file) throw std::runtime_error(message("cannot open ", what, " ", path.string(), ": ", detail::reason(errno)));
+  if (!file) fail("cannot open ", what, " ", path.string(), ": ", detail::reason(errno));
+  struct ::stat about {};
+  if (::fstat(::fileno(file.get()), &about) != 0)
+    fail("cannot read ", what, " ", path.string(), ": ", detail::reason(errno));
+  const bool pipe = S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode);
+  if (!pipe && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode))
+    fail(what, " ", path.string(), " is neither a regular file nor a pipe");
+  if (pipe) most = (std::min)(most, largest_pipe);
+  const auto check_size = [&](double size, double shown, const char* has) {
+    if (size > most)
+      fail(what, " ", path.string(), has, format_bytes(shown), ", expected at most ", format_bytes(most));
+  };
+  const double size = static_cast<double>(about.st_size);
+  if (S_ISREG(about.st_mode)) check_size(size, size, " has ");
   std::string text;
   char block[65536];
-  for (std::size_t n; (n = std::fread(block, 1, sizeof block, file.get())) > 0;) text.append(block, n);
-  if (std::ferror(file.get()))
-    throw std::runtime_error(message("cannot read ", what, " ", path.string(), ": ", detail::reason(errno)));
-  if (text.empty()) throw std::runtime_error(message(what, " ", path.string(), " is empty"));
+  for (std::size_t n; (n = std::fread(block, 1, sizeof block, file.get())) > 0;) {
+    text.append(block, n);
+    check_size(static_cast<double>(text.size()), most, " has more than ");
+  }
+  if (std::ferror(file.get())) fail("cannot read ", what, " ", path.string(), ": ", detail::reason(errno));
+  if (text.empty()) fail(what, " ", path.string(), " is empty");
   return text;
 }
 

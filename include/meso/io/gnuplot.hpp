@@ -82,6 +82,16 @@ inline int run_program(const std::vector<std::string>& arguments, std::string& o
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/// True if the file ends with `end`, up to white space: gnuplot on a full disk leaves half a picture and reports nothing.
+inline bool ends_with(const std::filesystem::path& path, std::string_view end) {
+  const File file(std::fopen(path.c_str(), "rb"));
+  char tail[64];
+  if (!file || std::fseek(file.get(), -static_cast<long>(sizeof tail), SEEK_END) != 0) return false;
+  const std::string_view text(tail, std::fread(tail, 1, sizeof tail, file.get()));
+  const std::size_t last = text.find_last_not_of(" \r\n");
+  return text.substr(0, last == std::string_view::npos ? 0 : last + 1).ends_with(end);
+}
+
 /// Single-quoted gnuplot string: nothing in it is interpreted.
 inline std::string gnuplot_quoted(std::string_view text) {
   std::string out = "'";
@@ -205,7 +215,8 @@ inline PlotResult draw(const Plot& plot, const std::filesystem::path& stem, cons
   result.gnuplot_missing = status < 0;
   if (status < 0)
     result.message = message("no plots: cannot run ", config.gnuplot, ": ", output);
-  else if (status != 0 || !std::filesystem::exists(result.svg) || !std::filesystem::exists(result.png))
+  else if (status != 0 || !detail::ends_with(result.svg, "</svg>") ||
+           !detail::ends_with(result.png, {"IEND\xae\x42\x60\x82", 8}))
     result.message = message(config.gnuplot, " failed on ", stem.string(), ".gp with status ", status, ": ", output);
   else
     result.ok = true;

@@ -29,6 +29,9 @@ constexpr bool tied_head() {
 }
 }  // namespace detail
 
+/// Of each size of a Transformer: so that no count of the elements of one block overflows.
+inline constexpr Index largest_size = Index{1} << 28;
+
 /// Sizes and policies' hyper-parameters of a Transformer. The first five are required.
 template <class A>
 struct TransformerConfig {
@@ -51,8 +54,9 @@ struct TransformerConfig {
 /// Throws: std::invalid_argument that names the first size that is missing or does not fit.
 template <class A>
 TransformerConfig<A> completed(TransformerConfig<A> c) {
-  const auto required = [](const char* name, Index value) {
+  const auto required = [](const char* name, Index value, Index most = largest_size) {
     check(value > 0, "TransformerConfig: ", name, " is ", value, ", expected a positive number");
+    check(value <= most, "TransformerConfig: ", name, " is ", value, ", expected at most ", most);
   };
   required("vocabulary", c.vocabulary);
   required("width", c.width);
@@ -64,7 +68,7 @@ TransformerConfig<A> completed(TransformerConfig<A> c) {
   check(c.key_value_heads > 0 && c.heads % c.key_value_heads == 0, "TransformerConfig: ", c.key_value_heads,
         " key-value heads do not divide the ", c.heads, " heads");
   if (c.mlp_width == 0) c.mlp_width = A::Mlp::gated ? (8 * c.width / 3 + 7) / 8 * 8 : 4 * c.width;
-  required("mlp_width", c.mlp_width);
+  required("mlp_width", c.mlp_width, 4 * largest_size);
   if constexpr (requires { c.position.table_size(Index{}); }) c.position.table_size(c.width / c.heads);
   return c;
 }
