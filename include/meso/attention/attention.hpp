@@ -19,7 +19,7 @@ namespace meso {
 /// Error, null-logit family, to first order: |o − exact| ≤ (2ζ + ε + (time + 2)·u)·Σ_j p_j|v_j| with ε the normalizer's
 /// bound and ζ = (head_size + 3)·u·max_j |q|·|k_j|/√d that of a score; for the others ζ enters by their derivative.
 /// NaN and ∞ in v come out of every query that sees their key, and may of others in its tile, as 0·NaN.
-/// Throws: std::invalid_argument on a shape mismatch.
+/// Throws: std::invalid_argument on a shape mismatch, and for a context that the normalizer cannot do with.
 template <class Products, class Normalizer, class Mask, class S>
 void attention_forward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
                        const AttentionShape& shape, const std::type_identity_t<S>* theta, const ConstView<S>& q,
@@ -28,6 +28,7 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
   using detail::Panels;
   detail::check_attention_operands<const S>("attention_forward", shape, q, k, v);
   check_same_shape("attention_forward", "q", q, "o", o);
+  check_normalizer(normalizer, shape.tokens(), shape.context);
   const Index tiles = detail::query_tiles<Normalizer>(shape.time), chunks = detail::query_chunks<Normalizer>(shape);
   const Index stride = detail::tile_stride<S>(shape.time);
   const Index area = detail::query_tile_rows<Normalizer>(shape.time) * stride;
@@ -67,7 +68,7 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
 /// dq ≤ (E_z + (time + 3)·u·|dz|)|k|/√d, dk ≤ (E_z + (queries + 3)·u·|dz|)ᵀ|q|/√d; queries: of all heads of the group.
 /// Numerics: the query tiles of a key-value head go to a fixed number of tasks, more than one if heads are few, whose
 /// dk and dv are added in order: the same bits for any number of threads.
-/// Throws: std::invalid_argument on a shape mismatch.
+/// Throws: as attention_forward.
 template <class Products, class Normalizer, class Mask, class S>
 void attention_backward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
                         const AttentionShape& shape, const std::type_identity_t<S>* theta, const ConstView<S>& q,
@@ -78,6 +79,7 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
   detail::check_attention_operands<const S>("attention_backward", shape, q, k, v);
   detail::check_attention_operands<S>("attention_backward", shape, dq, dk, dv);
   check_same_shape("attention_backward", "q", q, "do", d_o);
+  check_normalizer(normalizer, shape.tokens(), shape.context);
   constexpr Index per_head = Normalizer::parameters_per_head;
   const S scale = static_cast<S>(detail::score_scale<Normalizer>(shape));
   const Index tiles = detail::query_tiles<Normalizer>(shape.time), chunks = detail::query_chunks<Normalizer>(shape);
