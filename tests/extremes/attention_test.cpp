@@ -108,6 +108,27 @@ BOOST_AUTO_TEST_CASE(scores_that_overflow_come_out_as_nan) {
   BOOST_TEST(x.dq.array().isNaN().all());
 }
 
+// The head of the infinite sink attends to nothing and gets no gradient; the other is as if alone.
+BOOST_AUTO_TEST_CASE(a_sink_of_infinity) {
+  for (const Index time : {1, 9, 100}) {
+    Call x(time);
+    x.run(LearnedSink{}, Causal{});
+    const Matrix o = x.o, dq = x.dq;
+    CpuContext<> context(2);
+    x.theta[0] = std::numeric_limits<float>::infinity();
+    attention_forward(context, LearnedSink{}, Causal{}, x.shape, x.theta.data(), cview(x.q), cview(x.k), cview(x.v),
+                      view(x.o));
+    attention_backward(context, LearnedSink{}, Causal{}, x.shape, x.theta.data(), cview(x.q), cview(x.k), cview(x.v),
+                       cview(x.d_o), view(x.dq), view(x.dk), view(x.dv), x.dtheta.data(), Accumulate::no);
+    BOOST_TEST(x.finite());
+    BOOST_TEST((x.o.leftCols(4).array() == 0.0f).all());
+    BOOST_TEST((x.dq.leftCols(4).array() == 0.0f).all());
+    BOOST_TEST(x.dtheta[0] == 0.0f);
+    BOOST_TEST((x.o.rightCols(4).array() == o.rightCols(4).array()).all());
+    BOOST_TEST((x.dq.rightCols(4).array() == dq.rightCols(4).array()).all());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(nan_reaches_every_query_that_sees_it) {
   const auto check = [](const auto& normalizer) {
     for (Matrix Call::*operand : {&Call::q, &Call::k, &Call::v, &Call::d_o}) {

@@ -98,7 +98,7 @@ struct SinkTerms {
   const T* sinks;
   View<const Compute<T>> lse, delta;
   __device__ void operator()(Index i, Index h, Compute<T> (&out)[1]) const {
-    out[0] = -weight(load(sinks[h]), lse(i, h)) * delta(i, h);
+    out[0] = -null_weight(load(sinks[h]), lse(i, h)) * delta(i, h);
   }
 };
 

@@ -83,6 +83,12 @@ __device__ __forceinline__ C weight(C z, C lse) {
   return lse == minus_infinity<C>() ? C(0) : exponential(z - lse);
 }
 
+/// p_∅ = e^{s − lse}; 1 at s = lse, also where both are +∞.
+template <class C>
+__device__ __forceinline__ C null_weight(C s, C lse) {
+  return s == lse && s != minus_infinity<C>() ? C(1) : weight(s, lse);
+}
+
 /// lse and Δ of `count` queries into shared memory.
 template <class T>
 __device__ __forceinline__ void load_rows(const AttentionCall<T>& call, Index b, Index h, Index q0, int count,

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       for (int bits = Tile::lanes / 2; bits > 0; bits /= 2)
         top = Maximum{}(top, __shfl_xor_sync(0xFFFFFFFFu, top, bits));
       const C next = Maximum{}(top, m[r]), shift = next == minus_infinity<C>() ? C(0) : next;
-      factor[r] = exponential(m[r] - shift);
+      factor[r] = m[r] == next ? C(1) : exponential(m[r] - shift);  // next may be +∞, the null logit
       C sum = C(0);
       MESO_UNROLL_BY(unroll)
       for (int c = 0; c < cols; ++c) {
