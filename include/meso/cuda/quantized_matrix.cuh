@@ -34,8 +34,6 @@ namespace detail {
 /// The smallest normal number.
 __device__ __forceinline__ float smallest_normal(float) { return 1.17549435e-38f; }
 __device__ __forceinline__ double smallest_normal(double) { return 2.2250738585072014e-308; }
-__device__ __forceinline__ bool finite(float x) { return x - x == 0; }
-__device__ __forceinline__ bool finite(double x) { return x - x == 0; }
 }  // namespace detail
 
 /// Symmetric b-bit quantization, the arithmetic of meso::Absmax, operation by operation.

@@ -71,6 +71,10 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     }
     tile.scale(o, factor);
     tile.barrier();
+    if (hides(call.mask, q0, Tile::queries, k0, Tile::keys))
+      set_apart_not_finite<D, stride>(tile.v, Tile::keys, [&] {
+        tile.add_not_finite(o, [&](int i, int j) { return sees(call.mask, q0 + i, k0 + j, time); });
+      });
     tile.add_weighted(o);
   }
   MESO_UNROLL
