@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(extreme_quantizers)
 
-// ±max: only the last ulp below the overflow can overflow; half of it cannot, at any number of bits.
+// ±max/2 and ±max: the extremes hit the last level, at any number of bits.
 BOOST_AUTO_TEST_CASE(the_largest_numbers) {
   const float largest = std::numeric_limits<float>::max();
   for (int bits = 2; bits <= 8; ++bits) {
