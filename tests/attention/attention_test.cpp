@@ -300,4 +300,35 @@ BOOST_AUTO_TEST_CASE(plain_eigen_entry_and_errors) {
   BOOST_CHECK_THROW(forward(x, Softmax1{}, Causal{}), std::invalid_argument);
 }
 
+// An exception on the calling thread, before anything is written, from each entry.
+BOOST_AUTO_TEST_CASE(a_normalizer_checks_the_context_at_the_edge) {
+  Operands<float> x = operands<float>(2, 70, 4, 2, 3);
+  RowMajorMatrix<float> o = RowMajorMatrix<float>::Constant(140, 12, 7.0f), dq = o, dk = x.k, dv = x.v;
+  CpuContext<> context(2);
+  const auto run = [&](const auto& normalizer) {
+    attention_forward(context, normalizer, Causal{}, x.shape, nullptr, cview(x.q), cview(x.k), cview(x.v), view(o));
+  };
+  const auto run_backward = [&](const auto& normalizer) {
+    attention_backward(context, normalizer, Causal{}, x.shape, nullptr, cview(x.q), cview(x.k), cview(x.v), cview(x.q),
+                       view(dq), view(dk), view(dv), nullptr, Accumulate::no);
+  };
+  const auto run_rows = [&](const auto& normalizer) {
+    attention_rows(context, normalizer, Causal{}, x.shape, static_cast<const float*>(nullptr), cview(x.q), cview(x.k),
+                   0, [](auto&&...) {});
+  };
+  x.shape.context = 0;
+  const SigmoidAttention by_context, by_keys{SigmoidAttention::Bias::visible};
+  BOOST_CHECK_THROW(run(by_context), std::invalid_argument);
+  BOOST_CHECK_THROW(run_backward(by_context), std::invalid_argument);
+  BOOST_CHECK_THROW(run_rows(by_context), std::invalid_argument);
+  BOOST_TEST((o.array() == 7.0f).all());
+  BOOST_TEST((dq.array() == 7.0f).all());
+  BOOST_TEST((dk.array() == x.k.array()).all());
+  run(by_keys), run_backward(by_keys), run_rows(by_keys), run(Softmax{});  // these need none
+  BOOST_TEST(o.allFinite());
+  BOOST_TEST(attention(by_context, Eigen::MatrixXf(0, 4), Eigen::MatrixXf(0, 4), Eigen::MatrixXf(0, 4)).rows() == 0);
+  x.shape.context = -1;
+  BOOST_CHECK_THROW(run(Softmax{}), std::invalid_argument);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

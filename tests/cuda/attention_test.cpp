@@ -208,6 +208,109 @@ MESO_TEST(extreme_sinks_and_scores) {
   check_attention<float>(cuda::Softmax1{}, Causal{}, s, 0, 30);
 }
 
+/// o, lse, dq, dk, dv, ds of one call.
+template <class T>
+struct Call {
+  AttentionShape shape;
+  oracle::Matrix q, k, v, d_o, theta, o, lse, dq, dk, dv, ds;
+
+  explicit Call(cuda::Context& context, const AttentionShape& s) : shape(s), theta(1, s.heads) {
+    const Index width = s.heads * s.head_size, key_width = s.key_value_heads * s.head_size;
+    q = DeviceMatrix<T>(context, s.tokens(), width, 0, 1).values();
+    k = DeviceMatrix<T>(context, s.tokens(), key_width, 0, 2).values();
+    v = DeviceMatrix<T>(context, s.tokens(), key_width, 0, 3).values();
+    d_o = DeviceMatrix<T>(context, s.tokens(), width, 0, 4).values();
+  }
+  template <class Mask>
+  Call& run(cuda::Context& context, const Mask& mask) {
+    using C = cuda::Compute<T>;
+    using N = cuda::LearnedSink;
+    const auto on = [&](const oracle::Matrix& x) {
+      DeviceMatrix<T> m(context, x.rows, x.cols);
+      m.set(x);
+      return m;
+    };
+    DeviceMatrix<T> q_(on(q)), k_(on(k)), v_(on(v)), d_o_(on(d_o)), theta_(on(theta)), o_(on(q)), dq_(on(q)),
+        dk_(on(k)), dv_(on(v));
+    DeviceMatrix<C> lse_(context, q.rows, shape.heads), ds_(context, 1, shape.heads);
+    cuda::attention_forward<N, Mask, T>(context, {}, mask, shape, theta_.data(), q_.constant(), k_.constant(),
+                                        v_.constant(), o_.view(), lse_.view());
+    cuda::attention_backward<N, Mask, T>(context, {}, mask, shape, theta_.data(), q_.constant(), k_.constant(),
+                                         v_.constant(), o_.constant(), lse_.view(), d_o_.constant(), dq_.view(),
+                                         dk_.view(), dv_.view(), ds_.data(), Accumulate::no);
+    o = o_.values(), lse = lse_.values(), dq = dq_.values(), dk = dk_.values(), dv = dv_.values(), ds = ds_.values();
+    return *this;
+  }
+};
+
+// The limit of s → +∞: the head attends to nothing and gets no gradient.
+template <class T>
+void check_infinite_sink() {
+  on_device([](cuda::Context& context) {
+    const AttentionShape s{1, 71, 2, 2, 32, 71};
+    Call<T> finite(context, s), x(context, s);
+    x.theta(0, 0) = std::numeric_limits<double>::infinity();
+    finite.run(context, Causal{}), x.run(context, Causal{});
+    MESO_CHECK(x.ds(0, 0) == 0 && x.ds(0, 1) == finite.ds(0, 1));
+    for (Index i = 0; i < 71; ++i) {
+      MESO_CHECK(x.lse(i, 0) == std::numeric_limits<double>::infinity() && x.lse(i, 1) == finite.lse(i, 1));
+      for (Index c = 0; c < 32; ++c) {
+        MESO_CHECK(x.o(i, c) == 0 && x.dq(i, c) == 0 && x.dk(i, c) == 0 && x.dv(i, c) == 0);
+        MESO_CHECK(x.o(i, 32 + c) == finite.o(i, 32 + c) && x.dk(i, 32 + c) == finite.dk(i, 32 + c));
+      }
+    }
+  });
+}
+MESO_TEST(a_sink_of_infinity) {
+  check_infinite_sink<float>();
+  check_infinite_sink<bf16>();
+}
+
+// Bit for bit: what a query does not see is as if it were finite.
+template <class T, class Mask>
+void check_not_finite(const Mask& mask, Index time, Index d) {
+  on_device([&](cuda::Context& context) {
+    const AttentionShape s{1, time, 2, 1, d, time};
+    const Call<T> base = Call<T>(context, s).run(context, mask);
+    const auto sees = [&](Index query, Index key) {
+      const KeyRange range = mask.visible(query, time);
+      return key >= range.first && key < range.first + range.count;
+    };
+    const auto same = [&](const oracle::Matrix& a, const oracle::Matrix& b, Index row) {
+      return a.row(row) == b.row(row);
+    };
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()})
+      for (oracle::Matrix Call<T>::*operand : {&Call<T>::q, &Call<T>::k, &Call<T>::v, &Call<T>::d_o})
+        for (const Index at : {Index{5}, time - 2}) {
+          Call<T> x = base;
+          (x.*operand)(at, d - 1) = bad;
+          x.run(context, mask);
+          const bool of_a_key = operand == &Call<T>::k || operand == &Call<T>::v;
+          const auto query_meets = [&](Index i) { return of_a_key ? sees(i, at) : i == at; };
+          bool kept = true, reached = true;
+          for (Index i = 0; i < time; ++i) {
+            bool key_meets = false;
+            for (Index j = 0; j < time; ++j) key_meets = key_meets || (query_meets(j) && sees(j, i));
+            if (!query_meets(i)) kept = kept && same(x.o, base.o, i) && same(x.dq, base.dq, i);
+            if (!key_meets) kept = kept && same(x.dk, base.dk, i) && same(x.dv, base.dv, i);
+            if (operand == &Call<T>::v && query_meets(i)) reached = reached && !std::isfinite(x.o(i, d - 1));
+            if (operand == &Call<T>::d_o && key_meets) reached = reached && !std::isfinite(x.dv(i, d - 1));
+          }
+          MESO_CHECK_MESSAGE(kept, "row " + std::to_string(at) + " changed another");
+          MESO_CHECK_MESSAGE(reached, "row " + std::to_string(at) + " was lost");
+        }
+  });
+}
+MESO_TEST(what_is_not_finite_keeps_to_the_mask_float) {
+  check_not_finite<float>(Causal{}, 71, 32);
+  check_not_finite<float>(SlidingWindow{5}, 40, 96);
+}
+MESO_TEST(what_is_not_finite_keeps_to_the_mask_double) { check_not_finite<double>(SlidingWindow{40}, 71, 32); }
+MESO_TEST(what_is_not_finite_keeps_to_the_mask_bf16) {
+  check_not_finite<bf16>(Causal{}, 71, 32);
+  check_not_finite<bf16>(SlidingWindow{5}, 40, 96);
+}
+
 MESO_TEST(rows_of_dz_sum_to_null_mass_times_delta) {
   // With k = 1 in channel 0, dq's channel 0 is Σ_j dz_j/√d. A backward pass that took softmax's row sums of 0 for granted
   // would fail; so would one that forgot the null term in lse.

@@ -238,9 +238,19 @@ struct Window : LlamaSoftmax1 {
 };
 
 template <class S, class Scheme, class DeviceScheme>
-void check_same_integers(const Scheme& scheme, const DeviceScheme& device, const Granularity& g) {
+void check_same_integers(const Scheme& scheme, const DeviceScheme& device, const Granularity& g, bool extreme) {
   on_device([&](cuda::Context& context) {
     DeviceMatrix<S> x(context, 9, 70, 3, 4, 3, 1);
+    oracle::Matrix planted = x.values();
+    const double most = static_cast<double>(std::numeric_limits<S>::max()),
+                 least = static_cast<double>(std::numeric_limits<S>::min());
+    if (extreme) {
+      planted(1, 3) = most, planted(1, 4) = -most;  // what follows overflows or underflows
+      planted(2, 3) = -most, planted(2, 9) = most / 3;
+      planted(3, 0) = most;
+      for (Index j = 0; j < 70; ++j) planted(4, j) *= least, planted(5, j) *= 40 * least, planted(6, j) = -most;
+    }
+    x.set(planted);
     const oracle::Matrix values = x.values();
     RowMajorMatrix<S> on_host(9, 70);
     for (Index i = 0; i < 9; ++i)
@@ -337,10 +347,13 @@ MESO_TEST(evaluate_and_probes) {
 
 MESO_TEST(quantized_bits) {
   for (const Granularity& g : {per_tensor, per_row, per_group(16)}) {
-    check_same_integers<float>(Absmax{8}, cuda::Absmax{8}, g);
-    check_same_integers<float>(Zeropoint{4}, cuda::Zeropoint{4}, g);
-    check_same_integers<double>(Absmax{4}, cuda::Absmax{4}, g);
-    check_same_integers<double>(Zeropoint{8}, cuda::Zeropoint{8}, g);
+    for (const bool extreme : {false, true}) {
+      check_same_integers<float>(Absmax{8}, cuda::Absmax{8}, g, extreme);
+      check_same_integers<float>(Zeropoint{4}, cuda::Zeropoint{4}, g, extreme);
+      check_same_integers<float>(Zeropoint{1}, cuda::Zeropoint{1}, g, extreme);
+      check_same_integers<double>(Absmax{4}, cuda::Absmax{4}, g, extreme);
+      check_same_integers<double>(Zeropoint{8}, cuda::Zeropoint{8}, g, extreme);
+    }
   }
 }
 

@@ -47,6 +47,13 @@ __global__ void reduce(const double* x, double* y) {
   if (threadIdx.x == 0 && votes != 0x49249249u) y[0] = -1;
 }
 
+__global__ void votes_of_a_block(int* y, unsigned chosen) {
+  int found = 0;
+  for (unsigned round = 0; round < 3; ++round)  // no vote reaches the next round
+    found += __syncthreads_or(threadIdx.x == chosen && round == 1) ? 1 << round : 0;
+  y[threadIdx.x] = found;
+}
+
 }  // namespace
 
 MESO_TEST_SUITE(emulation)
@@ -90,6 +97,18 @@ MESO_TEST(reductions_and_votes) {
     double sum = 0, top = -1e9;
     for (const double v : x.values().data) sum += v, top = std::max<double>(top, v);
     for (const double v : y.values().data) MESO_CHECK_WITHIN(v, sum + 1000 * top, 1e-11);
+  });
+}
+
+MESO_TEST(a_barrier_that_votes) {
+  on_device([](Context& context) {
+    for (const unsigned chosen : {0u, 40u, 95u, 96u}) {
+      cuda::Buffer<int> y(96);
+      std::vector<int> found(96);
+      launch(context, "test", {{1}, {96}}, votes_of_a_block, y.data(), chosen);
+      download(context, y.data(), 96, found.data());
+      for (const int f : found) MESO_CHECK(f == (chosen < 96 ? 2 : 0));
+    }
   });
 }
 

@@ -118,4 +118,22 @@ MESO_TEST(kurtosis_and_maximum_of_tokens) {
   });
 }
 
+MESO_TEST(kurtosis_of_doubles_at_every_magnitude) {
+  on_device([](cuda::Context& context) {
+    const double sizes[] = {1e-320, 1e-300, 1e-78, 1.0, 1e78, 1e300, 1.7e308};
+    DeviceMatrix<double> x(context, 8, 300, 1);
+    oracle::Matrix m(8, 300);
+    for (Index i = 0; i < 7; ++i) m(i, 40 * i) = -sizes[i];
+    m(7, 3) = 1e300, m(7, 4) = std::numeric_limits<double>::quiet_NaN();
+    x.set(m);
+    std::vector<cuda::TokenStatistics> s;
+    cuda::token_statistics(context, x.constant(), s);
+    for (std::size_t i = 0; i < 7; ++i) {
+      MESO_CHECK_WITHIN(s[i].kurtosis, 298 + 1.0 / 299, 1e-12 * 299);
+      MESO_CHECK(s[i].top == sizes[i]);
+    }
+    MESO_CHECK(std::isnan(s[7].kurtosis) && std::isnan(s[7].top));
+  });
+}
+
 MESO_TEST_SUITE_END()

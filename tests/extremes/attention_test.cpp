@@ -108,6 +108,27 @@ BOOST_AUTO_TEST_CASE(scores_that_overflow_come_out_as_nan) {
   BOOST_TEST(x.dq.array().isNaN().all());
 }
 
+// The head of the infinite sink attends to nothing and gets no gradient; the other is as if alone.
+BOOST_AUTO_TEST_CASE(a_sink_of_infinity) {
+  for (const Index time : {1, 9, 100}) {
+    Call x(time);
+    x.run(LearnedSink{}, Causal{});
+    const Matrix o = x.o, dq = x.dq;
+    CpuContext<> context(2);
+    x.theta[0] = std::numeric_limits<float>::infinity();
+    attention_forward(context, LearnedSink{}, Causal{}, x.shape, x.theta.data(), cview(x.q), cview(x.k), cview(x.v),
+                      view(x.o));
+    attention_backward(context, LearnedSink{}, Causal{}, x.shape, x.theta.data(), cview(x.q), cview(x.k), cview(x.v),
+                       cview(x.d_o), view(x.dq), view(x.dk), view(x.dv), x.dtheta.data(), Accumulate::no);
+    BOOST_TEST(x.finite());
+    BOOST_TEST((x.o.leftCols(4).array() == 0.0f).all());
+    BOOST_TEST((x.dq.leftCols(4).array() == 0.0f).all());
+    BOOST_TEST(x.dtheta[0] == 0.0f);
+    BOOST_TEST((x.o.rightCols(4).array() == o.rightCols(4).array()).all());
+    BOOST_TEST((x.dq.rightCols(4).array() == dq.rightCols(4).array()).all());
+  }
+}
+
 BOOST_AUTO_TEST_CASE(nan_reaches_every_query_that_sees_it) {
   const auto check = [](const auto& normalizer) {
     for (Matrix Call::*operand : {&Call::q, &Call::k, &Call::v, &Call::d_o}) {
@@ -134,6 +155,68 @@ BOOST_AUTO_TEST_CASE(nan_reaches_every_query_that_sees_it) {
   check(Softmax{});
   check(Softmax1{});
   check(LearnedSink{});
+}
+
+// Bit for bit: what a query does not see is as if it were finite.
+template <class N, class M>
+void keeps_to_the_mask(const N& normalizer, const M& mask, Index time, Index heads, Index groups, Index size) {
+  const Call base = Call(time, heads, groups, size).run(normalizer, mask);
+  const auto sees = [&](Index query, Index key) {
+    const KeyRange range = mask.visible(query, time);
+    return key >= range.first && key < range.first + range.count;
+  };
+  for (const float bad : {nan, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
+    for (Matrix Call::*operand : {&Call::q, &Call::k, &Call::v, &Call::d_o})
+      for (const Index at : {Index{0}, Index{5}, time / 2, time - 1}) {
+        Call x(time, heads, groups, size);
+        const Index col = size - 1;  // of the first head, or group
+        (x.*operand)(at, col) = bad;
+        x.run(normalizer, mask);
+        const bool of_a_key = operand == &Call::k || operand == &Call::v;
+        const auto query_meets = [&](Index i) { return of_a_key ? sees(i, at) : i == at; };
+        const auto key_meets = [&](Index j) {
+          for (Index i = 0; i < time; ++i)
+            if (query_meets(i) && sees(i, j)) return true;
+          return false;
+        };
+        bool same = true, reached = true;
+        for (Index i = 0; i < time; ++i) {
+          if (!query_meets(i)) same &= x.o.row(i) == base.o.row(i) && x.dq.row(i) == base.dq.row(i);
+          if (!key_meets(i)) same &= x.dk.row(i) == base.dk.row(i) && x.dv.row(i) == base.dv.row(i);
+          if (operand == &Call::v && query_meets(i)) reached &= !std::isfinite(x.o(i, col));
+          if (operand == &Call::d_o && key_meets(i)) reached &= !std::isfinite(x.dv(i, col));
+        }
+        BOOST_TEST(same, "another query changed: time " << time << ", row " << at << " is " << bad);
+        BOOST_TEST(reached, "a query lost it: time " << time << ", row " << at << " is " << bad);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_finite_keeps_to_the_mask) {
+  const auto check = [](const auto& normalizer) {
+    for (const Index time : {6, 9, 33, 70, 131})
+      for (const Index size : {1, 4, 33}) {
+        keeps_to_the_mask(normalizer, Causal{}, time, 2, 1, size);
+        keeps_to_the_mask(normalizer, SlidingWindow{3}, time, 2, 2, size);
+        keeps_to_the_mask(normalizer, SlidingWindow{40}, time, 1, 1, size);
+        keeps_to_the_mask(normalizer, Earlier{2}, time, 2, 1, size);
+      }
+  };
+  check(Softmax{});
+  check(Softmax1{});
+  check(LearnedSink{});
+  keeps_to_the_mask(SigmoidAttention{}, Causal{}, 70, 2, 1, 4);
+  keeps_to_the_mask(Softmax1{}, Bidirectional{}, 70, 2, 1, 4);
+}
+
+// Finite operands whose product overflows: a hidden score of ∞ is no score.
+BOOST_AUTO_TEST_CASE(hidden_products_that_overflow) {
+  Call x(9, 1), base(9, 1);
+  for (Call* c : {&x, &base}) c->q.setConstant(1.0f), c->d_o.setConstant(1.0f);
+  x.k.row(8).setConstant(std::numeric_limits<float>::max());
+  x.v.row(8).setConstant(std::numeric_limits<float>::max());
+  x.run(Softmax1{}, Causal{}), base.run(Softmax1{}, Causal{});
+  BOOST_TEST((x.o.topRows(8) == base.o.topRows(8)));
+  BOOST_TEST((x.dq.topRows(8) == base.dq.topRows(8)));
 }
 
 BOOST_AUTO_TEST_CASE(denormal_operands) {

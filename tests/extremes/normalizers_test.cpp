@@ -111,6 +111,36 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(huge_null_logits_forward_and_backward, S, Scalars)
       }
 }
 
+// The limit of s → +∞: the null slot takes all, whatever is finite or −∞ among the scores; NaN and +∞ stay NaN.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_null_logit_of_infinity, S, Scalars) {
+  constexpr S infinity = std::numeric_limits<S>::infinity(), nan = std::numeric_limits<S>::quiet_NaN();
+  for (const Index n : {0, 1, 3, 16, 19, 67})
+    for (const S score : {-infinity, S(-1e30), S(0), S(1e30), std::numeric_limits<S>::max()}) {
+      Column<S> z = Column<S>::Constant(n, score), p(n);
+      const auto zeros = [&](const Result<S>& r) {
+        return (r.p == S(0)).all() && (r.dz == S(0)).all() && r.dtheta == S(0);
+      };
+      BOOST_TEST(zeros(run(LearnedSink{}, z, slopes<S>(n), infinity)));
+      BOOST_TEST(zeros(run(SoftmaxN{.n = std::numeric_limits<double>::infinity()}, z, slopes<S>(n))));
+      const ConstArray<S> scores = array(static_cast<const S*>(z.data()), n);
+      BOOST_TEST(null_logit_forward<S>(infinity, scores, array(p.data(), n)) == infinity);
+      BOOST_TEST(null_logit_mass<S>(infinity, scores) == S(1));
+      if (n == 0) continue;
+      for (const S bad : {nan, infinity}) {
+        z[n / 2] = bad;
+        BOOST_TEST(run(LearnedSink{}, z, slopes<S>(n), infinity).p.isNaN().all());
+        BOOST_TEST(std::isnan(null_logit_mass<S>(infinity, scores)));
+      }
+    }
+}
+
+// n up to the largest double: log n ≤ 710 is no large number.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_huge_n, S, Scalars) {
+  const Result<S> r = run(SoftmaxN{.n = std::numeric_limits<double>::max()}, Column<S>::Zero(5).eval(), slopes<S>(5));
+  BOOST_TEST(r.finite());
+  BOOST_TEST((r.p <= S(1e-37)).all());
+}
+
 // p is that of equal scores to the bounds; nothing divides by a denormal.
 template <class N, class S>
 void denormal_scores() {

@@ -79,6 +79,19 @@ BOOST_AUTO_TEST_CASE(the_upper_bound_at_every_magnitude) {
   }
 }
 
+// Double rows beyond the range of fourth powers, each scaled by itself.
+BOOST_AUTO_TEST_CASE(tokens_of_doubles_at_every_magnitude) {
+  const double largest = 62 + 1.0 / 63, sizes[] = {1e-320, 1e-300, 1e-78, 1.0, 1e78, 1e300, 1.7e308};
+  RowMajorMatrix<double> x = RowMajorMatrix<double>::Zero(7, 64);
+  for (Index i = 0; i < 7; ++i) x(i, 9 * i) = -sizes[i];
+  std::vector<TokenStatistics> tokens;
+  token_statistics(x, tokens);
+  for (std::size_t i = 0; i < 7; ++i) {
+    BOOST_TEST(within(tokens[i].kurtosis, largest, 2 * 76 * u * largest));
+    BOOST_TEST(tokens[i].top == sizes[i]);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(nan_weights_come_out_of_the_sink_statistics) {
   for (const Index at : {0, 3, 7}) {
     SinkStatistics s;
@@ -97,7 +110,7 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(extreme_quantizers)
 
-// ±max: only the last ulp below the overflow can overflow; half of it cannot, at any number of bits.
+// ±max/2 and ±max: the extremes hit the last level, at any number of bits.
 BOOST_AUTO_TEST_CASE(the_largest_numbers) {
   const float largest = std::numeric_limits<float>::max();
   for (int bits = 2; bits <= 8; ++bits) {

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 #include <limits>
 #include <meso/io/interrupt.hpp>
+#include <stdexcept>
 
 namespace {
 
@@ -63,6 +64,18 @@ BOOST_AUTO_TEST_CASE(an_ignored_signal_stays_ignored) {
   BOOST_TEST(!interrupt.requested());
   ::raise(SIGTERM);
   BOOST_TEST(interrupt.requested());
+}
+
+BOOST_AUTO_TEST_CASE(one_at_a_time) {
+  {
+    const meso::io::Interrupt interrupt;
+    BOOST_CHECK_THROW(meso::io::Interrupt{}, std::logic_error);
+    BOOST_CHECK_THROW(meso::io::Interrupt{}, std::logic_error);
+    ::raise(SIGINT);
+    BOOST_TEST(interrupt.requested());
+  }
+  const meso::io::Interrupt next;
+  BOOST_TEST(!next.requested());
 }
 
 BOOST_AUTO_TEST_CASE(deadlines) {

@@ -4,6 +4,8 @@
 #include <meso/apply.hpp>
 #include <meso/normalizer/relu.hpp>
 #include <meso/normalizer/sigmoid.hpp>
+#include <stdexcept>
+#include <string>
 
 #include "support/tolerance.hpp"
 
@@ -23,6 +25,23 @@ BOOST_AUTO_TEST_CASE(the_sigmoid_bias_is_the_context_or_the_row) {
                                          meso::array(p, 5));
     for (const double weight : p) BOOST_TEST(within(weight, 1 / (1 + count), (2 * std::log(count) + 8) * u * weight));
   }
+}
+
+BOOST_AUTO_TEST_CASE(the_context_of_a_bias_by_context_is_required) {
+  const double zeros[5] = {}, *z = zeros;
+  double p[5];
+  std::string error;
+  try {
+    meso::SigmoidAttention{}.forward(meso::Row{0, 4, 5, 0}, meso::array(z, 0), meso::array(z, 5), meso::array(p, 5));
+  } catch (const std::invalid_argument& e) {
+    error = e.what();
+  }
+  BOOST_TEST(error ==
+             "SigmoidAttention: the context is 0, but b = −log(context) needs at least 1; Bias::visible needs none");
+  const meso::SigmoidAttention visible{meso::SigmoidAttention::Bias::visible};
+  visible.forward(meso::Row{0, 4, 5, 0}, meso::array(z, 0), meso::array(z, 5), meso::array(p, 5));
+  for (const double weight : p) BOOST_TEST(within(weight, 1.0 / 6, (2 * std::log(5) + 8) * u * weight));
+  BOOST_TEST(meso::apply(meso::SigmoidAttention{}, Eigen::MatrixXf(3, 0)).size() == 0);
 }
 
 BOOST_AUTO_TEST_CASE(sigmoid_saturates_without_nan) {

@@ -198,6 +198,95 @@ BOOST_AUTO_TEST_CASE(a_range_wider_than_the_largest_number) {
   }
 }
 
+/// The stated bounds with s by its definition, in long double, which holds what overflows in S.
+template <class S, class Scheme, class R>
+void check_extremes(const RowMajorMatrix<S>& x, const Scheme& scheme, const Granularity& g, const R& rounding) {
+  constexpr bool symmetric = std::is_same_v<Scheme, Absmax>;
+  const auto q = quantize(x, scheme, g, rounding);
+  const RowMajorMatrix<S> back = dequantize(q);
+  BOOST_TEST(back.allFinite());
+  BOOST_TEST(q.scales.allFinite());
+  const long double levels = symmetric ? (1 << (scheme.bits - 1)) - 1 : (1 << scheme.bits) - 1;
+  const long double u = static_cast<long double>(unit_roundoff<S>);
+  const long double smallest = static_cast<long double>(std::numeric_limits<S>::min());
+  const Index down = g.rows ? g.rows : x.rows(), across = g.cols ? g.cols : x.cols();
+  bool within = true;
+  for (Index i = 0; i < x.rows(); ++i)
+    for (Index j = 0; j < x.cols(); ++j) {
+      const Index row = i / down * down, col = j / across * across;
+      const RowMajorMatrix<long double> block =
+          x.block(row, col, std::min<Index>(down, x.rows() - row), std::min<Index>(across, x.cols() - col))
+              .template cast<long double>();
+      const long double low = std::min<long double>(block.minCoeff(), 0),
+                        high = std::max<long double>(block.maxCoeff(), 0);
+      const long double s = (symmetric ? std::max<long double>(-low, high) : high - low) / levels;
+      const long double bound = s < smallest * (1 + u)
+                                    ? levels * smallest * (1 + 2 * u)
+                                    : s / 2 + (symmetric ? 3 * levels : 4 * (levels + 1)) * u * s * (1 + 2 * u);
+      const long double error = std::abs(static_cast<long double>(back(i, j)) - static_cast<long double>(x(i, j)));
+      if (error > bound)
+        BOOST_ERROR("x " << x(i, j) << " came back as " << back(i, j) << ", bits " << scheme.bits << ", range " << low
+                         << " … " << high);
+      within = within && error <= bound;
+    }
+  BOOST_TEST(within);
+}
+template <class S>
+void extremes() {
+  const S most = std::numeric_limits<S>::max(), least = std::numeric_limits<S>::min(),
+          tiny = std::numeric_limits<S>::denorm_min();
+  RowMajorMatrix<S> x(12, 4);
+  x << most, -most, 1, 0,                                         //
+      S(0.999) * most, S(-0.999) * most, 1, 0,                    //
+      most, S(-0.6) * most, S(0.5) * most, least,                 //
+      S(-0.9) * most, S(0.3) * most, S(-0.45) * most, -tiny,      //
+      most, most, most, most,                                     //
+      -most, -most, -most, -most,                                 //
+      most, tiny, -tiny, 0,                                       //
+      tiny, -tiny, 5 * tiny, 0,                                   //
+      least, -least, tiny, 0,                                     //
+      256 * least, -100 * least, 3 * tiny, least,                 //
+      S(127.5) * least, S(-14.9) * least, S(7.1) * least, -tiny,  //
+      most / 2, -most / 2, most / 3, std::nextafter(most, S(0));
+  for (const Granularity& g : {per_tensor, per_row, Granularity{1, 2}, Granularity{2, 3}})
+    for (int bits = 1; bits <= 8; ++bits) {
+      check_extremes(x, Zeropoint{bits}, g, NearestEven{});
+      check_extremes(x, Zeropoint{bits}, g, HalfAway{});
+      if (bits == 1) continue;
+      check_extremes(x, Absmax{bits}, g, NearestEven{});
+      check_extremes(x, Absmax{bits}, g, HalfAway{});
+    }
+}
+BOOST_AUTO_TEST_CASE(finite_numbers_come_back_finite_and_within_the_bound) {
+  extremes<float>();
+  extremes<double>();
+  // ±3.4e38 are 7.5 steps from 0: a tie, to 8 on either side, where s·8 overflows.
+  const Eigen::VectorXf back = fake_quantize(Eigen::Vector4f(3.4e38f, -3.4e38f, 1, 0), Zeropoint{4});
+  BOOST_TEST(back[1] == -std::numeric_limits<float>::max());
+  BOOST_TEST(within(back[0], 7 * (6.8e38 / 15), 7 * (6.8e38 / 15) * 4 * unit_roundoff<float>));
+  BOOST_TEST((back.tail(2).array() == 0.0f).all());
+  // One bit, a range beyond the largest number: the nearer end, or 0.
+  const float most = std::numeric_limits<float>::max();
+  BOOST_TEST((fake_quantize(Eigen::Vector3f(most, -most / 2, most / 4), Zeropoint{1}) == Eigen::Vector3f(most, 0, 0)));
+  BOOST_TEST(
+      (fake_quantize(Eigen::Vector3f(most / 2, -most, -most / 4), Zeropoint{1}) == Eigen::Vector3f(0, -most, 0)));
+}
+
+// A power of two changes the scale alone.
+BOOST_AUTO_TEST_CASE(the_same_integers_at_every_magnitude) {
+  const RowMajorMatrix<double> x = gaussian<double>(3, 20, 5);
+  const auto a = quantize(x, Absmax{8}, per_row);
+  const auto z = quantize(x, Zeropoint{4}, per_row);
+  for (const int exponent : {-1000, -500, 500, 1000}) {
+    const double factor = std::ldexp(1.0, exponent);
+    const RowMajorMatrix<double> y = factor * x;
+    BOOST_TEST((quantize(y, Absmax{8}, per_row).values == a.values));
+    BOOST_TEST((quantize(y, Zeropoint{4}, per_row).values == z.values));
+    BOOST_TEST((fake_quantize(y, Absmax{8}, per_row) == factor * dequantize(a)));
+    BOOST_TEST((fake_quantize(y, Zeropoint{4}, per_row) == factor * dequantize(z)));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(what_is_not_finite_throws_with_its_position) {
   for (const Granularity& g : granularities) {
     for (const float v : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),

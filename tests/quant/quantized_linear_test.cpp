@@ -183,6 +183,30 @@ BOOST_AUTO_TEST_CASE(weights_alone) {
   BOOST_TEST((map(q[0]) != map(p[0])));
 }
 
+// Scales whose product overflows or underflows while y does not: y = s_x s_w Σ q_x q_w of two inputs.
+BOOST_AUTO_TEST_CASE(scales_at_the_ends_of_the_range) {
+  struct Case {
+    float x, w;
+  };
+  for (const Case c : {Case{1e-20f, 1e-22f}, {1e-30f, 1e-6f}, {1e25f, 1e-30f}, {1e35f, 1e-35f}, {1e25f, 1e22f}}) {
+    ParameterLayout layout;
+    layout.add("w", 2, 4000, ParameterKind::matrix);
+    Parameters<float> p(layout);
+    map(p[0]).row(0).setConstant(c.w);
+    map(p[0]).row(1).setConstant(c.w).tail(2000) *= -1.0f;  // a sum of 0
+    const RowMajorMatrix<float> x = RowMajorMatrix<float>::Constant(1, 4000, c.x);
+    const RowMajorMatrix<float> y = multiply(QuantizedLinear<float>(p, absmax8_fine), p, {0, 1, -1}, x);
+    const double exact = 4000 * static_cast<double>(c.x) * static_cast<double>(c.w);
+    if (exact > static_cast<double>(std::numeric_limits<float>::max()))
+      BOOST_TEST(std::isinf(y(0, 0)));
+    else  // four roundings, and those of both x̂, within an ulp each
+      BOOST_TEST(
+          within(y(0, 0), exact,
+                 8 * unit_roundoff<float> * exact + static_cast<double>(std::numeric_limits<float>::denorm_min())));
+    BOOST_TEST(y(0, 1) == 0.0f);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

@@ -184,6 +184,52 @@ BOOST_AUTO_TEST_CASE(he) {
   BOOST_TEST(within(he_kurtosis(x.array() + 5.0f), 7.0 / 3, bound(8, 7.0 / 3)));  // a shift of tokens is removed
 }
 
+// All estimators scale alike. Numbers of few digits: no product with a power of two rounds.
+BOOST_AUTO_TEST_CASE(a_power_of_two_changes_no_bit) {
+  const RowMajorMatrix<double> x =
+      (gaussian<double>(6, 50, 4).array() * 1024 + 700).unaryExpr([](double v) { return std::round(v); });
+  for (const int exponent : {-1020, -1000, -700, -400, -256, -193, -192, -100, 100, 213, 225, 260, 400, 700, 1000}) {
+    const RowMajorMatrix<double> y = std::ldexp(1.0, exponent / 2) * x * std::ldexp(1.0, exponent - exponent / 2);
+    BOOST_TEST(kurtosis(y) == kurtosis(x));
+    BOOST_TEST((row_kurtosis(y) == row_kurtosis(x)));
+    BOOST_TEST(osp_kurtosis(y) == osp_kurtosis(x));
+    BOOST_TEST(he_kurtosis(y) == he_kurtosis(x));
+  }
+  for (const double size : {1e-300, 1e-100, 1e-78, 1e76, 1e78, 1e100, 1e290}) {
+    const RowMajorMatrix<double> y = size * x;
+    BOOST_TEST(within(kurtosis(y), kurtosis(x), 2 * bound(300, kurtosis(x))));
+    BOOST_TEST(within(osp_kurtosis(y), osp_kurtosis(x), 2 * 3 * 64 * u * (osp_kurtosis(x) + 3)));
+    BOOST_TEST(within(he_kurtosis(y), he_kurtosis(x), 2 * 4 * 116 * u * he_kurtosis(x)));
+  }
+  const double most = std::numeric_limits<double>::max();
+  BOOST_TEST(within(osp_kurtosis(Eigen::RowVector4d(most, -most, most, -most)), 0.0, 0.0));
+  BOOST_TEST(within(he_kurtosis(Eigen::RowVector4d(most, -most, most, -most)), 1.0, bound(4, 1)));
+}
+
+// A row is scaled by itself.
+BOOST_AUTO_TEST_CASE(rows_of_different_magnitudes) {
+  Eigen::MatrixXd x = Eigen::MatrixXd::Zero(4, 100);
+  for (Index i = 0; i < 4; ++i) x(i, 7 * i) = std::ldexp(1.0, static_cast<int>(600 * i - 900));
+  const Eigen::VectorXd kappa = row_kurtosis(x);
+  for (Index i = 0; i < 4; ++i) BOOST_TEST(within(kappa[i], 98 + 1.0 / 99, bound(100, 100)));
+  BOOST_TEST(within(osp_kurtosis(x), 97.0, bound(100, 100)));
+  // The largest token has all the energy.
+  BOOST_TEST(within(he_kurtosis(x), he_kurtosis(x.row(3)), bound(100, 100)));
+}
+
+// ±a in equal numbers, n = 8: a⁴/((64/49)a⁴ + 10⁻⁶), also where a⁴ is no double.
+BOOST_AUTO_TEST_CASE(bondarenko_at_every_magnitude) {
+  for (const double a : {1e-300, 1e-100, 1e-81, 1e-79, 1e-76, 1e-58, 1e-50, 1e-20, 0.03, 1.0, 1e20, 1e66, 1e70, 1e76,
+                         1e78, 1e100, 1e300}) {
+    Eigen::MatrixXd x = Eigen::MatrixXd::Constant(2, 4, a);
+    x.row(1) *= -1.0;
+    const long double fourth = std::pow(static_cast<long double>(a), 4);
+    const double expected = static_cast<double>(fourth / (64 * fourth / 49 + 1e-6L));
+    BOOST_TEST(within(bondarenko_kurtosis(x), expected,
+                      2 * 22 * u * expected + 2 * std::numeric_limits<double>::denorm_min()));
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace

@@ -105,6 +105,72 @@ BOOST_AUTO_TEST_CASE(a_merge_equals_one_pass) {
   check_moments(pieces, whole, 1e-12);
 }
 
+// One pass, two passes and merges, of numbers whose fourth powers are no doubles. Few digits: no product with a power of
+// two rounds.
+BOOST_AUTO_TEST_CASE(a_power_of_two_changes_no_bit_of_the_kurtosis) {
+  std::vector<double> x = gaussian(300, 700, 1024);
+  for (double& v : x) v = std::round(v);
+  const auto of = [](const std::vector<double>& y) {
+    return Moments::of(Eigen::Map<const Eigen::VectorXd>(y.data(), static_cast<Index>(y.size())));
+  };
+  const auto merged = [](const std::vector<double>& y) {
+    Moments m;
+    for (std::size_t i = 0; i < y.size(); i += 7) m.merge(one_pass(y, i, std::min<std::size_t>(i + 7, y.size())));
+    return m;
+  };
+  BOOST_TEST(one_pass(x, 0, 300).exponent == 0);
+  for (const int exponent : {-1020, -700, -256, -200, -100, 100, 213, 225, 260, 700, 1000}) {
+    std::vector<double> y = x;
+    for (double& v : y) v = std::ldexp(v, exponent);
+    BOOST_TEST(of(y).kurtosis() == of(x).kurtosis());
+    BOOST_TEST(one_pass(y, 0, 300).kurtosis() == one_pass(x, 0, 300).kurtosis());
+    BOOST_TEST(merged(y).kurtosis() == merged(x).kurtosis());
+    const Moments m = one_pass(y, 0, 300);
+    BOOST_TEST(std::ldexp(m.mean, m.exponent) == std::ldexp(one_pass(x, 0, 300).mean, exponent));
+    BOOST_TEST(m.variance() == std::ldexp(one_pass(x, 0, 300).variance(), 2 * exponent));
+  }
+}
+
+// One huge number among tiny ones, early or late, in one pass or merged: n − 2 + 1/(n − 1).
+BOOST_AUTO_TEST_CASE(magnitudes_that_grow_and_shrink) {
+  const double largest = 98 + 1.0 / 99, relative = 32 * 100 * u;
+  for (const double huge : {1e-150, 1.0, 1e200, std::numeric_limits<double>::max()})
+    for (const std::size_t at : {0u, 50u, 99u}) {
+      std::vector<double> x(100, std::ldexp(huge, -600));
+      x[3] = 0;
+      x[at] = -huge;
+      BOOST_TEST(within(one_pass(x, 0, 100).kurtosis(), largest, relative * largest));
+      for (const std::size_t cut : {1u, 40u, 99u}) {
+        Moments left = one_pass(x, 0, cut), right = one_pass(x, cut, 100);
+        Moments other = right;
+        other.merge(left);
+        left.merge(right);
+        BOOST_TEST(within(left.kurtosis(), largest, relative * largest));
+        BOOST_TEST(within(other.kurtosis(), largest, relative * largest));
+      }
+    }
+  // All magnitudes from 2^−900 up: the largest, alternating in sign, decide. Against the last 40 alone, all others 0.
+  std::vector<double> x, y;
+  for (int e = -900; e <= 900; ++e) {
+    x.push_back(std::ldexp(e % 2 == 0 ? 1.0 : -1.0, e));
+    y.push_back(e > 800 ? std::ldexp(x.back(), -860) : 0.0);
+  }
+  const double kappa = one_pass(y, 0, y.size()).kurtosis();
+  BOOST_TEST(within(one_pass(x, 0, x.size()).kurtosis(), kappa, 32 * 1801 * u * kappa));
+}
+
+BOOST_AUTO_TEST_CASE(a_number_that_is_not_finite_stays) {
+  for (const double size : {1e-200, 1.0, 1e200}) {
+    Moments m;
+    for (const double x : {size, -size, std::numeric_limits<double>::infinity(), size}) m.add(x);
+    BOOST_TEST(std::isnan(m.kurtosis()));
+    Moments other;
+    other.add(1e300), other.add(-1e300);
+    other.merge(m);
+    BOOST_TEST(std::isnan(other.kurtosis()));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(without_data_or_variance_there_is_no_kurtosis) {
   Moments m;
   BOOST_TEST(std::isnan(m.variance()));

@@ -18,8 +18,8 @@ namespace meso {
 /// any number of threads.
 /// Error, null-logit family, to first order: |o − exact| ≤ (2ζ + ε + (time + 2)·u)·Σ_j p_j|v_j| with ε the normalizer's
 /// bound and ζ = (head_size + 3)·u·max_j |q|·|k_j|/√d that of a score; for the others ζ enters by their derivative.
-/// NaN and ∞ in v come out of every query that sees their key, and may of others in its tile, as 0·NaN.
-/// Throws: std::invalid_argument on a shape mismatch.
+/// NaN and ∞ in k and v come out of every query that sees their key, and change no bit of any other.
+/// Throws: std::invalid_argument on a shape mismatch, and for a context that the normalizer cannot do with.
 template <class Products, class Normalizer, class Mask, class S>
 void attention_forward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
                        const AttentionShape& shape, const std::type_identity_t<S>* theta, const ConstView<S>& q,
@@ -28,6 +28,7 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
   using detail::Panels;
   detail::check_attention_operands<const S>("attention_forward", shape, q, k, v);
   check_same_shape("attention_forward", "q", q, "o", o);
+  check_normalizer(normalizer, shape.tokens(), shape.context);
   const Index tiles = detail::query_tiles<Normalizer>(shape.time), chunks = detail::query_chunks<Normalizer>(shape);
   const Index stride = detail::tile_stride<S>(shape.time);
   const Index area = detail::query_tile_rows<Normalizer>(shape.time) * stride;
@@ -40,8 +41,8 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
                 b = task / chunks / shape.key_value_heads;
     S* const memory = scratch.data() + worker * memory_size;
     const Panels<S> keys = detail::pack_panels<S>(detail::head_view(k, shape, b, g), true, memory + 2 * area);
-    const Panels<S> values =
-        detail::pack_panels<S>(detail::head_view(v, shape, b, g), false, memory + 2 * area + keys_size);
+    const detail::MaskablePanels<S> values =
+        detail::pack_maskable<S>(detail::head_view(v, shape, b, g), memory + 2 * area + keys_size);
     for (Index h = g * shape.group(); h < (g + 1) * shape.group(); ++h) {
       for (Index t = chunk; t < tiles; t += chunks) {
         const detail::QueryTile tile = detail::query_tile<Normalizer>(mask, shape.time, t);
@@ -65,9 +66,11 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
 /// Error, to first order, with ε_p the relative error of the weights (2ζ + ε above) and E_z that of dz: the policy's,
 /// and (head_size + 2)·u·|do||v|ᵀ of dp through it. dv ≤ (ε_p + (queries + 2)·u)·Pᵀ|do|,
 /// dq ≤ (E_z + (time + 3)·u·|dz|)|k|/√d, dk ≤ (E_z + (queries + 3)·u·|dz|)ᵀ|q|/√d; queries: of all heads of the group.
+/// NaN and ∞ keep to the mask: dq of a query that does not see their key, and dk and dv of keys that their query does
+/// not see, have the bits of finite operands.
 /// Numerics: the query tiles of a key-value head go to a fixed number of tasks, more than one if heads are few, whose
 /// dk and dv are added in order: the same bits for any number of threads.
-/// Throws: std::invalid_argument on a shape mismatch.
+/// Throws: as attention_forward.
 template <class Products, class Normalizer, class Mask, class S>
 void attention_backward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
                         const AttentionShape& shape, const std::type_identity_t<S>* theta, const ConstView<S>& q,
@@ -78,6 +81,7 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
   detail::check_attention_operands<const S>("attention_backward", shape, q, k, v);
   detail::check_attention_operands<S>("attention_backward", shape, dq, dk, dv);
   check_same_shape("attention_backward", "q", q, "do", d_o);
+  check_normalizer(normalizer, shape.tokens(), shape.context);
   constexpr Index per_head = Normalizer::parameters_per_head;
   const S scale = static_cast<S>(detail::score_scale<Normalizer>(shape));
   const Index tiles = detail::query_tiles<Normalizer>(shape.time), chunks = detail::query_chunks<Normalizer>(shape);
@@ -108,7 +112,7 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
     const View<const S> kh = detail::head_view(k, shape, b, g), vh = detail::head_view(v, shape, b, g);
     const Panels<S> keys_transposed = detail::pack_panels<S>(kh, true, take(transposed_size));
     const Panels<S> values_transposed = detail::pack_panels<S>(vh, true, take(transposed_size));
-    const Panels<S> keys = detail::pack_panels<S>(kh, false, take(keys_size));
+    const detail::MaskablePanels<S> keys = detail::pack_maskable<S>(kh, take(keys_size));
     const View<S> dk_all = detail::head_view(of_chunk(dk, chunk, 0), shape, b, g),
                   dv_all = detail::head_view(of_chunk(dv, chunk, 1), shape, b, g);
     map(dk_all).setZero();
@@ -130,7 +134,7 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
         detail::tile_weights<Normalizer, Mask, S>(normalizer, products, shape, h, parameters, queries(q),
                                                   keys_transposed, z, p);
         // o = P v: dv = Pᵀ do, dP = do vᵀ
-        products.template over_queries<S>(p, detail::pack_panels<S>(queries(d_o), false, d_o_memory), S(1),
+        products.template over_queries<S>(p, detail::pack_maskable<S>(queries(d_o), d_o_memory), S(1),
                                           dv_all.row_range(first, cols));
         products.template scores<S>(queries(d_o), values_transposed, S(1), dp);
         if constexpr (MatrixNormalizer<Normalizer, S>) {
@@ -145,7 +149,7 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
         }
         // z = q kᵀ/√d: dq = dz k/√d, dk = dzᵀ q/√d
         products.template over_keys<S>(dz, keys, scale, queries(dq));
-        products.template over_queries<S>(dz, detail::pack_panels<S>(queries(q), false, q_memory), scale,
+        products.template over_queries<S>(dz, detail::pack_maskable<S>(queries(q), q_memory), scale,
                                           dk_all.row_range(first, cols));
       }
     }

@@ -8,13 +8,14 @@ namespace meso {
 /// calling thread: what probes see of an attention that stores no matrix. `weights` and `scores` hold the visible keys,
 /// the first of them key `first_key`.
 /// Shapes: q, k, theta as for attention_forward. The weights are those of the forward pass, bit for bit.
-/// Throws: std::invalid_argument on a shape mismatch or a head out of range.
+/// Throws: as attention_forward, and std::invalid_argument for a head out of range.
 template <class Products, class Normalizer, class Mask, class S, class Visitor>
 void attention_rows(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
                     const AttentionShape& shape, const S* theta, const ConstView<S>& q, const ConstView<S>& k,
                     Index head, Visitor&& visit) {
   using detail::Panels;
   detail::check_attention_operands<const S>("attention_rows", shape, q, k, k);
+  check_normalizer(normalizer, shape.tokens(), shape.context);
   check(head >= 0 && head < shape.heads, "attention_rows: head is ", head, ", expected 0 to ", shape.heads - 1);
   const Index stride = detail::tile_stride<S>(shape.time);
   const Index area = detail::query_tile_rows<Normalizer>(shape.time) * stride;

@@ -17,10 +17,12 @@ struct AttentionShape {
   Index group() const { return heads / key_value_heads; }
 };
 
-/// Throws: std::invalid_argument if a size is not positive or the heads do not divide into groups.
+/// Throws: std::invalid_argument if a size is negative, the head size or a number of heads is 0, or the heads do not
+/// divide into groups.
 inline void check_attention_shape(const AttentionShape& s) {
   check(s.batch >= 0 && s.time >= 0 && s.head_size > 0, "attention: batch ", s.batch, ", time ", s.time, ", head size ",
         s.head_size, "; expected non-negative sizes and a positive head size");
+  check(s.context >= 0, "attention: the context is ", s.context, ", expected 0 or more");
   check(s.heads > 0 && s.key_value_heads > 0 && s.heads % s.key_value_heads == 0, "attention: ", s.heads,
         " heads do not divide into ", s.key_value_heads, " key-value heads");
 }

@@ -86,6 +86,44 @@ void check_attention_operands(const char* op, const AttentionShape& s, const Vie
   check_shape(op, "v", v, s.tokens(), s.key_value_heads * s.head_size);
 }
 
+/// False if any of `size` elements, whole packets, is NaN or infinite: x·0 is not 0 then.
+template <class S>
+bool all_packets_finite(const S* x, Index size) {
+  using namespace Eigen::internal;
+  using Packet = typename ProductKernel<S>::Packet;
+  constexpr Index width = ProductKernel<S>::width;
+  const Packet zero = pset1<Packet>(S(0));
+  Packet sums[] = {zero, zero, zero, zero};
+  const auto add = [&](Packet& to) {
+    to = pmadd(ploadu<Packet>(x), zero, to);
+    x += width;
+    size -= width;
+  };
+  while (size >= 4 * width)
+    for (Packet& to : sums) add(to);
+  while (size > 0) add(sums[0]);
+  return predux(padd(padd(sums[0], sums[1]), padd(sums[2], sums[3]))) == S(0);
+}
+
+/// The right-hand side of a product with weights, in panels. Weights of keys that the mask hides are 0, and 0·NaN is
+/// NaN: what is not finite is 0 in the panels, and TileProducts adds it from `values` where the mask shows it.
+template <class S>
+struct MaskablePanels {
+  Panels<S> panels;
+  View<const S> values;
+  bool finite;
+};
+template <class S>
+MaskablePanels<S> pack_maskable(const View<const S>& x, S* out) {
+  const Panels<S> panels = pack_panels<S>(x, false, out);
+  const Index size = Panels<S>::size(x.rows, x.cols);
+  const bool finite = all_packets_finite<S>(out, size);
+  if (!finite)
+    std::replace_if(
+        out, out + size, [](S v) { return !std::isfinite(v); }, S(0));
+  return {panels, x, finite};
+}
+
 /// The three products of a query tile. Matrices of a tile, (rows, keys), hold key `panel_key` in column 0: the first
 /// key of a panel. Blocks that the mask hides are neither computed nor read.
 template <class Mask>
@@ -107,33 +145,56 @@ struct TileProducts {
                        return Extent{0, y.depth, seen.first - first * width, seen.count};
                      });
   }
-  /// out = alpha·p y; y (time, d) in panels.
+  /// out = alpha·p y; y (time, d).
   template <class S>
-  void over_keys(const View<const S>& p, const Panels<S>& y, S alpha, const View<S>& out) const {
+  void over_keys(const View<const S>& p, const MaskablePanels<S>& y, S alpha, const View<S>& out) const {
     const Index first = panel_key(Panels<S>::panel_cols);
     LeftOperand<S> left = LeftOperand<S>::of(p, false);
     left.data -= first;
-    panel_product<S>(left, y, 0, Panels<S>::count(out.cols), out, alpha, false, [&](Index i, Index rows) {
+    panel_product<S>(left, y.panels, 0, Panels<S>::count(out.cols), out, alpha, false, [&](Index i, Index rows) {
       const KeyRange seen = keys_of(mask, tile.first + i, rows, time);
       return Extent{seen.first, seen.count, 0, out.cols};
     });
+    if (!y.finite)
+      each_not_finite(y.values, tile.key, tile.keys, [&](Index j, Index c, S value) {
+        for (Index i = 0; i < tile.rows; ++i) {
+          const KeyRange seen = mask.visible(tile.first + i, time);
+          if (j >= seen.first && j < seen.first + seen.count) out(i, c) += alpha * p(i, j - first) * value;
+        }
+      });
   }
-  /// out += alpha·pᵀ x for the tile's keys; x (rows, d) in panels, out (keys of the tile's matrices, d).
+  /// out += alpha·pᵀ x for the tile's keys; x (rows, d), out (keys of the tile's matrices, d).
   template <class S>
-  void over_queries(const View<const S>& p, const Panels<S>& x, S alpha, const View<S>& out) const {
+  void over_queries(const View<const S>& p, const MaskablePanels<S>& x, S alpha, const View<S>& out) const {
     const Index first = panel_key(Panels<S>::panel_cols), step = ProductKernel<S>::rows;
-    panel_product<S>(
-        LeftOperand<S>::of(p, true), x, 0, Panels<S>::count(out.cols), out, alpha, true, [&](Index i, Index rows) {
-          Index begin = 0, end = tile.rows;
-          const auto sees = [&](Index query) {
-            const KeyRange seen = keys_of(mask, tile.first + query, (std::min)(step, tile.rows - query), time);
-            return seen.first < first + i + rows && seen.first + seen.count > first + i;
-          };
-          while (begin < end && !sees(begin)) begin += step;
-          begin = (std::min)(begin, end);
-          while (end > begin && !sees((end - 1) / step * step)) end = (end - 1) / step * step;
-          return Extent{begin, end - begin, 0, out.cols};
-        });
+    panel_product<S>(LeftOperand<S>::of(p, true), x.panels, 0, Panels<S>::count(out.cols), out, alpha, true,
+                     [&](Index i, Index rows) {
+                       Index begin = 0, end = tile.rows;
+                       const auto sees = [&](Index query) {
+                         const KeyRange seen =
+                             keys_of(mask, tile.first + query, (std::min)(step, tile.rows - query), time);
+                         return seen.first < first + i + rows && seen.first + seen.count > first + i;
+                       };
+                       while (begin < end && !sees(begin)) begin += step;
+                       begin = (std::min)(begin, end);
+                       while (end > begin && !sees((end - 1) / step * step)) end = (end - 1) / step * step;
+                       return Extent{begin, end - begin, 0, out.cols};
+                     });
+    if (!x.finite)
+      each_not_finite(x.values, 0, tile.rows, [&](Index i, Index c, S value) {
+        const KeyRange seen = mask.visible(tile.first + i, time);
+        for (Index j = seen.first; j < seen.first + seen.count; ++j)
+          out(j - first, c) += alpha * p(i, j - first) * value;
+      });
+  }
+
+ private:
+  /// f(row, col, value) for what is not finite in rows [begin, begin + count) of x.
+  template <class S, class F>
+  static void each_not_finite(const View<const S>& x, Index begin, Index count, F&& f) {
+    for (Index i = begin; i < begin + count; ++i)
+      for (Index c = 0; c < x.cols; ++c)
+        if (!std::isfinite(x(i, c))) f(i, c, x(i, c));
   }
 };
 

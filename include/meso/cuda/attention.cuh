@@ -11,7 +11,7 @@ namespace meso::cuda {
 /// Shapes: q, o (batch·time, heads·d), k, v (batch·time, key_value_heads·d), lse (batch·time, heads), d 32, 64, 96 or 128,
 /// theta (heads) or null. Views may be column blocks of one buffer. Normalizers of the null-logit family.
 /// Numerics: float and double in threads, bf16 on tensor cores with scores, sums and o in float, weights rounded to bf16.
-/// A query without a visible key gets o = 0, lse = s.
+/// A query without a visible key gets o = 0, lse = s; with s = +∞ every query does.
 /// Error: float as meso::attention_forward; bf16 adds 2·2⁻⁸·Σ_j p_j|v_j| for the weights and the result.
 /// Throws: std::invalid_argument on a shape mismatch or another head size.
 template <class Normalizer, class Mask, class T>

@@ -47,6 +47,7 @@ struct bf16 {
 #define blockDim (::meso::cuda::emulation::current().size)
 #define gridDim (::meso::cuda::emulation::current().grid)
 #define __syncthreads() ::meso::cuda::emulation::current().sync(__LINE__)
+#define __syncthreads_or(predicate) ::meso::cuda::emulation::current().sync_or(__LINE__, (predicate) != 0)
 
 inline void __syncwarp(unsigned mask = ~0u) { meso::cuda::emulation::sync_warp(mask); }
 template <class T>

@@ -40,6 +40,8 @@ __device__ __forceinline__ float error_function(float x) { return erff(x); }
 __device__ __forceinline__ double error_function(double x) { return erf(x); }
 __device__ __forceinline__ float magnitude(float x) { return fabsf(x); }
 __device__ __forceinline__ double magnitude(double x) { return fabs(x); }
+__device__ __forceinline__ bool finite(float x) { return x - x == 0; }
+__device__ __forceinline__ bool finite(double x) { return x - x == 0; }
 template <class C>
 __device__ __forceinline__ C minus_infinity() {
   return -static_cast<C>(HUGE_VALF);

@@ -34,8 +34,9 @@ namespace detail {
 /// The smallest normal number.
 __device__ __forceinline__ float smallest_normal(float) { return 1.17549435e-38f; }
 __device__ __forceinline__ double smallest_normal(double) { return 2.2250738585072014e-308; }
-__device__ __forceinline__ bool finite(float x) { return x - x == 0; }
-__device__ __forceinline__ bool finite(double x) { return x - x == 0; }
+/// The largest finite number.
+__device__ __forceinline__ float largest(float) { return 3.40282347e38f; }
+__device__ __forceinline__ double largest(double) { return 1.7976931348623157e308; }
 }  // namespace detail
 
 /// Symmetric b-bit quantization, the arithmetic of meso::Absmax, operation by operation.
@@ -65,8 +66,12 @@ struct Zeropoint {
     const std::int32_t top = (1 << bits) - 1;
     const S steps = static_cast<S>(top);
     const S bottom = lo < S(0) ? lo : S(0), peak = hi > S(0) ? hi : S(0);
-    S scale = (peak - bottom) / steps;
-    if (!detail::finite(scale)) scale = peak / steps - bottom / steps;
+    const S scale = (peak - bottom) / steps;
+    if (!detail::finite(scale)) {
+      const S half = (peak / 2 - bottom / 2) / steps, most = detail::largest(S(0)) / 2;
+      const std::int32_t zero = Rounding::round(-bottom / 2 / half);
+      return {(half < most ? half : most) * 2, zero < top ? zero : top, 0, top};
+    }
     if (!(scale >= detail::smallest_normal(S(0)))) return {};
     const std::int32_t zero = Rounding::round(-bottom / scale);
     return {scale, zero < top ? zero : top, 0, top};
@@ -125,7 +130,8 @@ struct DequantizeElement {
 
   __device__ void operator()(Index i, Index j) const {
     const QuantizationGrid<S> g = grids[i / block_rows * across + j / block_cols];
-    x(i, j) = g.scale * static_cast<S>(static_cast<std::int32_t>(values(i, j)) - g.zero);
+    const S value = g.scale * static_cast<S>(static_cast<std::int32_t>(values(i, j)) - g.zero), most = largest(S(0));
+    x(i, j) = value > most ? most : value < -most ? -most : value;
   }
 };
 
@@ -181,7 +187,7 @@ void quantize(Context& context, const View<const S>& x, const Scheme& scheme, co
   }
 }
 
-/// x̂ = s·(q − z), bit-equal to meso::dequantize. Shapes: x (q.rows, q.cols). Error: one rounding, u·|x̂|.
+/// x̂ = s·(q − z), finite, bit-equal to meso::dequantize. Shapes: x (q.rows, q.cols). Error: one rounding, u·|x̂|.
 template <class S, class Storage>
 void dequantize(Context& context, const QuantizedMatrix<S, Storage>& q, const View<S>& x) {
   check_shape("dequantize", "x", x, q.rows, q.cols);

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(128)
   entropy = warp_reduce(entropy, Sum{});
   sink = warp_reduce(sink, Sum{});
   if (threadIdx.x % 32 != 0) return;
-  const double null = static_cast<double>(weight(call.sinks ? load(call.sinks[h]) : call.null_logit, lse));
+  const double null = static_cast<double>(null_weight(call.sinks ? load(call.sinks[h]) : call.null_logit, lse));
   if (!(null == 0)) entropy -= null * log(null);
   out[number] = {first, other, null, entropy, sink, begin == 0 && end > 0};
 }

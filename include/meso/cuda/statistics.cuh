@@ -4,6 +4,7 @@
 
 #include <meso/cuda/math.cuh>
 #include <meso/stats/hidden_states.hpp>
+#include <meso/stats/power_of_two.hpp>
 
 namespace meso::cuda {
 
@@ -17,15 +18,31 @@ __global__ void __launch_bounds__(256) token_statistics_kernel(View<const T> x, 
   double* const scratch = reinterpret_cast<double*>(memory);
   const Index i = static_cast<Index>(blockIdx.x), n = x.cols, step = static_cast<Index>(blockDim.x),
               start = static_cast<Index>(threadIdx.x);
-  const auto value = [&](Index j) { return static_cast<double>(load(x(i, j))); };
+  const auto number = [&](Index j) { return static_cast<double>(load(x(i, j))); };
   const double count = static_cast<double>(n);
   double sum = 0, top = 0;
   for (Index j = start; j < n; j += step) {
-    sum += value(j);
-    top = Maximum{}(magnitude(value(j)), top);
+    sum += number(j);
+    top = Maximum{}(magnitude(number(j)), top);
   }
-  const double center = block_reduce(sum, scratch, Sum{}) / count;
+  double center = block_reduce(sum, scratch, Sum{}) / count;
   top = block_reduce(top, scratch, Maximum{});
+  // The fourth powers of all floats are in range, those of doubles are not.
+  meso::detail::PowerOfTwo scale;
+  if constexpr (std::is_same_v<T, double>) {
+    scale = meso::detail::PowerOfTwo::of(top);
+    if (scale.exponent != 0) {
+      sum = 0;
+      for (Index j = start; j < n; j += step) sum += scale(number(j));
+      center = block_reduce(sum, scratch, Sum{}) / count;
+    }
+  }
+  const auto value = [&](Index j) {
+    if constexpr (std::is_same_v<T, double>)
+      return scale(number(j));
+    else
+      return number(j);
+  };
   double s1 = 0, s2 = 0, s3 = 0, s4 = 0, deviation = 0;
   for (Index j = start; j < n; j += step) {
     const double d = value(j) - center, square = d * d;
@@ -45,7 +62,7 @@ __global__ void __launch_bounds__(256) token_statistics_kernel(View<const T> x, 
   const double shift2 = shift * shift;
   const double m2 = s2 - count * shift2, m4 = s4 - 4 * shift * s3 + 6 * shift2 * s2 - 3 * count * shift2 * shift2;
   const double kurtosis = count * m4 / (m2 * m2);
-  out[i] = {deviation > 4 * roundoff * top ? kurtosis : static_cast<double>(NAN), top};
+  out[i] = {deviation > 4 * roundoff * scale(top) ? kurtosis : static_cast<double>(NAN), top};
 }
 
 /// Unit roundoff of T.

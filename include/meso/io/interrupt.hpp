@@ -2,19 +2,20 @@
 #include <signal.h>
 
 #include <atomic>
-#include <cassert>
 #include <chrono>
 #include <limits>
+#include <stdexcept>
 
 namespace meso::io {
 
 /// While it lives, the first SIGINT or SIGTERM only raises a flag, which a long loop asks for between its steps; the
 /// second one ends the program, as it would without. A SIGINT that the program was started to ignore (nohup, a shell's
-/// background job) stays ignored. The old handlers come back at the end. One object at a time.
+/// background job) stays ignored. The old handlers come back at the end.
+/// Throws: std::logic_error if another one lives.
 class Interrupt {
  public:
   Interrupt() {
-    assert(!alive().exchange(true) && "one meso::io::Interrupt at a time");
+    if (alive().exchange(true)) throw std::logic_error("one meso::io::Interrupt at a time");
     received().store(0);
     install(SIGINT, old_int_);
     install(SIGTERM, old_term_);

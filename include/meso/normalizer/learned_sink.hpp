@@ -9,7 +9,8 @@ namespace meso {
 /// sink (Xiao et al., 2023).
 /// Stable form: the null-logit family: m = max(s, max_j x_j); the null term becomes e^{s−m}.
 /// Backward: with p as above and Δ = Σ_j p_j dp_j: dx = p ∘ (dp − Δ), ds = −p_∅ Δ, p_∅ = e^s / (e^s + Σ_j e^{x_j}).
-/// Shapes: x, p (rows, keys), theta (1). x_i = −∞ gives p_i = 0; a row of −∞, and an empty one, give zeros.
+/// Shapes: x, p (rows, keys), theta (1). x_i = −∞ gives p_i = 0; a row of −∞, and an empty one, give zeros; so does
+/// s = +∞, whose gradients are 0.
 /// Error: relative, ≤ (|x_i − m| + log(keys + 1) + keys + 16)·u. ds: with ε_k·u that of p_k and ε_∅·u that of p_∅,
 /// ≤ p_∅·(Σ_k (keys + 1 + ε_k)·p_k|dp_k| + (2 + ε_∅)·|Δ|)·u.
 struct LearnedSink {

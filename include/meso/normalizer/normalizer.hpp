@@ -21,6 +21,7 @@ struct Row {
 ///   forward (row, theta, z, p);                    p = weights of scores z
 ///   backward(row, theta, z, p, dp, dz, dtheta);    dz =, dtheta +=
 ///   initialize(row, theta);                        only if parameters_per_head > 0; row.head and row.context are set
+///   check_context(context);                        optional: throws where the model's context does not serve it
 /// All runs are Array<S> or ConstArray<S> (Eigen maps, passed by value).
 template <class N, class S>
 concept Normalizer = requires(const N n, const Row& row, ConstArray<S> in, Array<S> out) {
@@ -29,6 +30,15 @@ concept Normalizer = requires(const N n, const Row& row, ConstArray<S> in, Array
   n.forward(row, in, in, out);
   n.backward(row, in, in, in, in, out, out);
 };
+
+/// What a normalizer needs of the model, checked once at the edge of an op: calls n.check_context(context), an optional
+/// member of any normalizer, which throws std::invalid_argument. An op without tokens asks for nothing.
+template <class N>
+void check_normalizer(const N& n, Index tokens, Index context) {
+  if constexpr (requires { n.check_context(context); }) {
+    if (tokens > 0) n.check_context(context);
+  }
+}
 
 /// What a whole-matrix normalizer may know.
 struct ScoreMatrix {

@@ -1,5 +1,4 @@
 #pragma once
-#include <cassert>
 #include <cmath>
 #include <meso/core/exp.hpp>
 #include <meso/normalizer/normalizer.hpp>
@@ -14,6 +13,7 @@ namespace meso {
 /// Backward of p = σ(x + b): dx = p ∘ (1 − p) ∘ dp.
 /// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0.
 /// Error: relative, ≤ (|x_i + b| + |b| + 8)·u; dx ≤ p_i|dp_i|·(|x_i + b| + |b| + 11)·u.
+/// Throws: std::invalid_argument if b = −log T and T < 1.
 struct SigmoidAttention {
   enum class Bias { context, visible };  ///< −log T, −log n
 
@@ -22,11 +22,15 @@ struct SigmoidAttention {
   static constexpr Index parameters_per_head = 0;
   static constexpr bool scaled_scores = true;
 
+  void check_context(Index context) const {
+    check(bias != Bias::context || context > 0, "SigmoidAttention: the context is ", context,
+          ", but b = −log(context) needs at least 1; Bias::visible needs none");
+  }
   template <class S>
   void forward(const Row& row, ConstArray<S>, ConstArray<S> z, Array<S> p) const {
     if (z.size() == 0) return;
+    check_context(row.context);
     const Index count = bias == Bias::context ? row.context : z.size();
-    assert(count > 0 && "SigmoidAttention needs row.context");
     const S b = static_cast<S>(-std::log(static_cast<double>(count)));
     p = S(1) / (S(1) + flushed_exp(-(z + b)));
   }

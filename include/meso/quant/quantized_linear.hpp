@@ -122,7 +122,9 @@ class QuantizedLinear {
         for (Index r = tiles[t].first; r < tiles[t].first + tiles[t].count; ++r) {
           const Array<std::int32_t> sum = array(sums.data() + r * out, out);
           Array<S> to = array(y.row(r) + col, out);
-          to = sum.template cast<S>() * (scales.data()[r / blocks.rows] * w.scales);
+          // The smaller scale first: the sum times it overflows or underflows only where y does.
+          const S scale = scales.data()[r / blocks.rows];
+          to = sum.template cast<S>() * (w.scales.min)(scale) * (w.scales.max)(scale);
           if (b) to += array(b, out);
         }
       });

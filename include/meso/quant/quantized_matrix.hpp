@@ -25,7 +25,8 @@ inline constexpr Granularity per_row{1, 0};
 /// One scale for each `group` adjacent coefficients of a row.
 constexpr Granularity per_group(Index group) { return {1, group}; }
 
-/// Integer grid of one block: q = clip(round(x/scale) + zero, low, high), x̂ = scale·(q − zero).
+/// Integer grid of one block: q = clip(round(x/scale) + zero, low, high), x̂ = scale·(q − zero), or the largest number of
+/// that sign where the product overflows, which is nearer to any finite x.
 /// low = high makes every coefficient x̂ = 0 (with zero = low).
 template <class S>
 struct QuantizationGrid {
@@ -64,6 +65,13 @@ struct QuantizedMatrix {
 };
 
 namespace detail {
+
+/// s·n, or the largest number of that sign.
+template <class S>
+S finite_product(S s, S n) {
+  constexpr S largest = (std::numeric_limits<S>::max)();
+  return (std::max)((std::min)(s * n, largest), -largest);
+}
 
 /// Matrix of the argument's scalar and storage order.
 template <class Derived>
@@ -179,7 +187,7 @@ QuantizedMatrix<typename Derived::Scalar, typename Scheme::Storage> quantize(
   return quantize(context, view(values), scheme, granularity, rounding);
 }
 
-/// x̂ = s·(q − z). Shapes: those of the matrix that was quantized. Error: one rounding, u·|x̂|.
+/// x̂ = s·(q − z), finite. Shapes: those of the matrix that was quantized. Error: one rounding, u·|x̂|.
 template <class S, class Integer>
 RowMajorMatrix<S> dequantize(const QuantizedMatrix<S, Integer>& q) {
   RowMajorMatrix<S> x(q.rows(), q.cols());
@@ -190,7 +198,7 @@ RowMajorMatrix<S> dequantize(const QuantizedMatrix<S, Integer>& q) {
       const std::int32_t zero = q.zero_points(i / blocks.rows, b);
       const Index end = std::min<Index>((b + 1) * blocks.cols, q.cols());
       for (Index j = b * blocks.cols; j < end; ++j)
-        x(i, j) = scale * static_cast<S>(static_cast<std::int32_t>(q.values(i, j)) - zero);
+        x(i, j) = detail::finite_product(scale, static_cast<S>(static_cast<std::int32_t>(q.values(i, j)) - zero));
     }
   return x;
 }

@@ -5,34 +5,17 @@
 
 namespace meso {
 
-namespace detail {
-
-/// Values in double times a power of two that brings max|x| into [1, 2), so that no fourth power overflows.
-template <class Derived>
-RowMajorMatrix<double> scaled_copy(const Eigen::DenseBase<Derived>& x) {
-  RowMajorMatrix<double> values = x.derived().template cast<double>().matrix();
-  const double top = values.size() ? values.cwiseAbs().maxCoeff() : 0.0;
-  // Two steps: 2⁻ᵏ alone is not a double for the smallest numbers.
-  if (top > 0 && std::isfinite(top)) {
-    const int exponent = -std::ilogb(top);
-    values *= std::ldexp(1.0, exponent / 2);
-    values *= std::ldexp(1.0, exponent - exponent / 2);
-  }
-  return values;
-}
-
-}  // namespace detail
-
 /// Population kurtosis over all coefficients: κ = mean (x − μ)⁴ / (mean (x − μ)²)². A Gaussian has 3.
 /// 1 ≤ κ ≤ n − 2 + 1/(n − 1): the upper bound belongs to one outlier among equal values. Of n independent Gaussian
 /// numbers the expectation is 3(n − 1)/(n + 1).
 /// Source: Kaul et al., "From Attention to Activation", ICLR 2025 (raw kurtosis, over the channels of a token).
-/// Numerics: two-pass, centered, in double. Takes any dense expression of real numbers, in any storage order.
+/// Numerics: two-pass, centered, in double, scaled by a power of two where fourth powers would overflow or vanish, as all
+/// estimators here are: every finite x has its κ, and a power of two as a factor changes no bit. Takes any dense expression of real numbers, in any storage order.
 /// No variance, max|x − μ| ≤ 4u·max|x| with u of the expression's scalar, gives NaN; so do NaN and infinities.
 /// Error: relative, about 2(n + 12)·u of double.
 template <class Derived>
 double kurtosis(const Eigen::DenseBase<Derived>& x) {
-  const RowMajorMatrix<double> values = detail::scaled_copy(x);
+  const RowMajorMatrix<double> values = x.derived().template cast<double>().matrix();
   return detail::kurtosis_of(detail::central_sums(values.data(), values.size()),
                              detail::roundoff<typename Derived::Scalar>());
 }
@@ -44,9 +27,10 @@ double excess_kurtosis(const Eigen::DenseBase<Derived>& x) {
 }
 
 /// Kurtosis of every row, for tokens in rows and channels in columns. Shapes: x (tokens, width), result (tokens).
+/// Numerics: as kurtosis, each row by itself.
 template <class Derived>
 Eigen::VectorXd row_kurtosis(const Eigen::DenseBase<Derived>& x) {
-  const RowMajorMatrix<double> values = detail::scaled_copy(x);
+  const RowMajorMatrix<double> values = x.derived().template cast<double>().matrix();
   Eigen::VectorXd result(values.rows());
   for (Index i = 0; i < values.rows(); ++i)
     result[i] = detail::kurtosis_of(detail::central_sums(values.row(i).data(), values.cols()),
@@ -57,13 +41,17 @@ Eigen::VectorXd row_kurtosis(const Eigen::DenseBase<Derived>& x) {
 /// Kurtosis over all T·d values of a sequence, with the unbiased standard deviation s: mean (x − μ)⁴ / (s⁴ + 10⁻⁶).
 /// It tells outlier channels and outlier tokens apart no more, and is biased low where s⁴ is not ≫ 10⁻⁶.
 /// Source: Bondarenko et al., "Quantizable Transformers" (2023), as implemented by the authors.
-/// Shapes: x (tokens, width) of one sequence. Fewer than two values give NaN.
+/// Shapes: x (tokens, width) of one sequence. Fewer than two values give NaN. Below 1e−77 it is mean (x − μ)⁴·10⁶, which
+/// may underflow to 0; beyond 1e77 the 10⁻⁶ no longer counts.
 /// Error: relative, about 2(n + 14)·u of double.
 template <class Derived>
 double bondarenko_kurtosis(const Eigen::DenseBase<Derived>& x) {
   const Moments m = Moments::of(x);
-  const double n = static_cast<double>(m.count), s2 = m.m2 / (n - 1);
-  return m.count < 2 ? std::numeric_limits<double>::quiet_NaN() : m.m4 / n / (s2 * s2 + 1e-6);
+  if (m.count < 2) return std::numeric_limits<double>::quiet_NaN();
+  const double n = static_cast<double>(m.count), s2 = m.m2 / (n - 1), s4 = s2 * s2, fourth = m.m4 / n;
+  // Moments of x·2^{−e}: s⁴ has lost 2^{4e}. The smaller of the two terms below the line may vanish.
+  const int e = 4 * m.exponent;
+  return e <= 0 ? std::ldexp(fourth / (std::ldexp(s4, e) + 1e-6), e) : fourth / (s4 + std::ldexp(1e-6, -e));
 }
 
 /// Mean over tokens of ReLU(mean_d x⁴ / s⁴ − 3): an excess with an uncentered numerator and the centered, unbiased s.
@@ -73,9 +61,10 @@ double bondarenko_kurtosis(const Eigen::DenseBase<Derived>& x) {
 /// Error: about 3(width + 14)·u of double times mean (excess + 3).
 template <class Derived>
 double osp_kurtosis(const Eigen::DenseBase<Derived>& x) {
-  const RowMajorMatrix<double> values = x.derived().template cast<double>().matrix();
+  RowMajorMatrix<double> values = x.derived().template cast<double>().matrix();
   RunningMean mean;
   for (Index i = 0; i < values.rows(); ++i) {
+    detail::scale_by_largest(values.row(i).data(), values.cols());
     const detail::CentralSums s = detail::central_sums(values.row(i).data(), values.cols());
     const double n = static_cast<double>(s.count), s2 = s.m2 / (n - 1);
     const bool varies = s.deviation > 4 * detail::roundoff<typename Derived::Scalar>() * s.top;
@@ -94,6 +83,7 @@ template <class Derived>
 double he_kurtosis(const Eigen::DenseBase<Derived>& x) {
   RowMajorMatrix<double> values = x.derived().template cast<double>().matrix();
   if (values.size() == 0) return std::numeric_limits<double>::quiet_NaN();
+  detail::scale_by_largest(values.data(), values.size());
   const double limit = 4 * detail::roundoff<typename Derived::Scalar>() * values.cwiseAbs().maxCoeff();
   values.colwise() -= values.rowwise().mean().eval();
   if (values.cwiseAbs().maxCoeff() <= limit) return std::numeric_limits<double>::quiet_NaN();

@@ -1,27 +1,50 @@
 #pragma once
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <meso/core/view.hpp>
+#include <meso/stats/power_of_two.hpp>
 #include <meso/stats/running_mean.hpp>
+#include <type_traits>
 
 namespace meso {
 
 namespace detail {
 
-/// Central sums m_k = Σ (x − mean)^k of one run, with top = max|x| and deviation = max|x − mean|.
+/// x ← x·2^{−exponent} by the power of two of the largest; returns the exponent.
+inline int scale_by_largest(double* x, Index n) {
+  Eigen::Map<Eigen::ArrayXd> values(x, n);
+  const PowerOfTwo scale = PowerOfTwo::of(n > 0 ? values.abs().maxCoeff() : 0.0);
+  if (scale.exponent != 0) values = values * scale.half * scale.rest;
+  return scale.exponent;
+}
+
+/// Central sums m_k = Σ (x − mean)^k of one run, with top = max|x| and deviation = max|x − mean|; all of them of
+/// x·2^{−exponent}.
 struct CentralSums {
   Index count = 0;
+  int exponent = 0;
   double mean = 0, residual = 0;  // mean + residual is the mean before rounding
   double m2 = 0, m3 = 0, m4 = 0;
   double top = 0, deviation = 0;
 };
 
 /// Two passes in double: μ̂ = Σx/n, then d = x − μ̂, whose sums are shifted by δ = Σd/n, the rounding error of μ̂.
-/// Four lanes, added in a fixed order: the same bits for every vector width.
-/// Error: relative, of m2 and m4 about (n + 12)·u as long as σ ≫ u·top; overflows where |x − mean|⁴ does, > 1e77.
+/// Four lanes, added in a fixed order: the same bits for every vector width. No finite x overflows; see PowerOfTwo.
+/// Error: relative, of m2 and m4 about (n + 12)·u as long as σ ≫ u·top.
 template <class T>
 CentralSums central_sums(const T* x, Index n) {
+  if constexpr (std::is_same_v<T, double>) {  // the fourth powers of all floats are in range
+    const Eigen::Map<const Eigen::ArrayXd> values(x, n);
+    if (n > 0 && PowerOfTwo::of(values.abs().maxCoeff()).exponent != 0) {
+      Eigen::ArrayXd scaled = values;
+      const int exponent = scale_by_largest(scaled.data(), n);
+      CentralSums sums = central_sums<double>(scaled.data(), n);
+      sums.exponent = exponent;
+      return sums;
+    }
+  }
   using Lanes = Eigen::Array<double, 4, 1>;
   using Load = Eigen::Map<const Eigen::Array<T, 4, 1>>;
   CentralSums out;
@@ -102,23 +125,28 @@ inline double kurtosis_of(const CentralSums& s, double u) {
 /// gives those of the union.
 /// Source: P. Pébay, "Formulas for Robust, One-Pass Parallel Computation of Covariances and Arbitrary-Order Statistical
 /// Moments" (SAND2008-6212).
-/// Numerics: the mean is held in two parts, mean + residual, so that a mean ≫ σ costs no digits of the moments.
+/// Numerics: the mean is held in two parts, mean + residual, so that a mean ≫ σ costs no digits of the moments. All
+/// members are of x·2^{−exponent}; the exponent is 0 while numbers lie between 1e−57 and 1e67, and any finite numbers
+/// have a kurtosis.
 /// Error: relative, of m2 and m4 about 8n·u, of m3 as much of √(m2·m4).
 struct Moments {
   Index count = 0;
   double mean = 0;
   double m2 = 0, m3 = 0, m4 = 0;
   double residual = 0;  ///< what is lost when the mean is rounded
+  int exponent = 0;  ///< (mean + residual)·2^exponent is the mean of x, m_k·2^{k·exponent} the sum of (x − mean)^k
 
   /// Moments of all coefficients of a dense expression, two-pass.
   template <class Derived>
   static Moments of(const Eigen::DenseBase<Derived>& x) {
     const Eigen::ArrayXXd values = x.derived().template cast<double>().array();
     const detail::CentralSums s = detail::central_sums(values.data(), values.size());
-    return {s.count, s.mean, s.m2, s.m3, s.m4, s.residual};
+    return {s.count, s.mean, s.m2, s.m3, s.m4, s.residual, s.exponent};
   }
 
   void add(double x) {
+    make_room(std::abs(x));
+    if (exponent != 0) x = std::ldexp(x, -exponent);
     const double before = static_cast<double>(count), n = before + 1;
     const double delta = (x - mean) - residual, step = delta / n, step2 = step * step, term = delta * step * before;
     ++count;
@@ -128,12 +156,15 @@ struct Moments {
     move(step);
   }
 
-  void merge(const Moments& other) {
+  void merge(Moments other) {
     if (other.count == 0) return;
     if (count == 0) {
       *this = other;
       return;
     }
+    const int common = all_zero() ? other.exponent : other.all_zero() ? exponent : (std::max)(exponent, other.exponent);
+    rescale(common);
+    other.rescale(common);
     const double a = static_cast<double>(count), b = static_cast<double>(other.count), n = a + b;
     const double delta = (other.mean - mean) + (other.residual - residual), step = delta / n,
                  square = delta * step * a * b;  // δ²·ab/n
@@ -146,18 +177,36 @@ struct Moments {
   }
 
   /// Population variance m2/n; NaN without data.
-  double variance() const { return m2 / static_cast<double>(count); }
+  double variance() const { return std::ldexp(m2 / static_cast<double>(count), 2 * exponent); }
   /// Population kurtosis n·m4/m2², 3 for a Gaussian. NaN without data, and where the standard deviation is within
   /// rounding of the mean, σ ≤ 4u·|mean|.
   double kurtosis() const {
     const double limit = 4 * detail::roundoff<double>() * mean;
-    if (!(variance() > limit * limit)) return std::numeric_limits<double>::quiet_NaN();
+    if (!(m2 / static_cast<double>(count) > limit * limit)) return std::numeric_limits<double>::quiet_NaN();
     return static_cast<double>(count) * m4 / (m2 * m2);
   }
   /// κ − 3.
   double excess() const { return kurtosis() - 3; }
 
  private:
+  bool all_zero() const { return mean == 0 && m2 == 0; }
+  // Before a number of this size comes.
+  void make_room(double size) {
+    if (all_zero())
+      exponent = detail::PowerOfTwo::of(size).exponent;
+    else if (std::isfinite(size) && size > (exponent == 0 ? 0x1p224 : std::ldexp(0x1p224, exponent)))
+      rescale(std::ilogb(size));
+  }
+  void rescale(int to) {
+    const int by = exponent - to;
+    if (by == 0) return;
+    mean = std::ldexp(mean, by);
+    residual = std::ldexp(residual, by);
+    m2 = std::ldexp(m2, 2 * by);
+    m3 = std::ldexp(m3, 3 * by);
+    m4 = std::ldexp(m4, 4 * by);
+    exponent = to;
+  }
   void move(double step) {
     const double next = mean + step;
     residual += std::abs(mean) >= std::abs(step) ? (mean - next) + step : (step - next) + mean;

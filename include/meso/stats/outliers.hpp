@@ -20,7 +20,7 @@ void token_statistics(CpuContext<Products>& context, const View<T>& x, std::vect
   parallel_for(context, tiles.count(), [&](Index t, Index) {
     for (Index i = tiles[t].first; i < tiles[t].first + tiles[t].count; ++i) {
       const detail::CentralSums sums = detail::central_sums(x.row(i), x.cols);
-      out[static_cast<std::size_t>(i)] = {detail::kurtosis_of(sums, u), sums.top};
+      out[static_cast<std::size_t>(i)] = {detail::kurtosis_of(sums, u), std::ldexp(sums.top, sums.exponent)};
     }
   });
 }

@@ -30,10 +30,16 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     load_tile<D, stride>(tile.other_b, v_head, k0, Tile::other, time, call.packets);
     __syncthreads();
     tile.scores([&](int i, int j, C z, C dp) {
-      const C p = sees(call.mask, q0 + i, k0 + j, time) ? weight(z * call.scale, tile.lse[i]) : C(0);
-      store(tile.weight(0, i, j), p * (dp - tile.delta[i]) * call.scale);
+      // What is not seen may have a dp of NaN.
+      const bool seen = sees(call.mask, q0 + i, k0 + j, time);
+      store(tile.weight(0, i, j),
+            seen ? weight(z * call.scale, tile.lse[i]) * (dp - tile.delta[i]) * call.scale : C(0));
     });
     tile.barrier();
+    if (hides(call.mask, q0, Tile::own, k0, Tile::other))
+      set_apart_not_finite<D, stride>(tile.other_a, Tile::other, [&] {
+        tile.add_not_finite(0, tile.other_a, dq, [&](int i, int j) { return sees(call.mask, q0 + i, k0 + j, time); });
+      });
     tile.add_weighted(0, tile.other_a, dq);
   }
   tile.store(dq, head_of(call.dq, time, b, h, D), q0, time);
@@ -65,11 +71,19 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       load_rows(call, b, h, q0, Tile::other, tile.lse, tile.delta);
       __syncthreads();
       tile.scores([&](int j, int i, C z, C dp) {
-        const C p = sees(call.mask, q0 + i, k0 + j, time) ? weight(z * call.scale, tile.lse[i]) : C(0);
+        const bool seen = sees(call.mask, q0 + i, k0 + j, time);
+        const C p = seen ? weight(z * call.scale, tile.lse[i]) : C(0);
         store(tile.weight(0, j, i), p);
-        store(tile.weight(1, j, i), p * (dp - tile.delta[i]) * call.scale);
+        store(tile.weight(1, j, i), seen ? p * (dp - tile.delta[i]) * call.scale : C(0));
       });
       tile.barrier();
+      if (hides(call.mask, q0, Tile::other, k0, Tile::own)) {
+        const auto seen = [&](int j, int i) { return sees(call.mask, q0 + i, k0 + j, time); };
+        set_apart_not_finite<D, stride>(tile.other_b, Tile::other,
+                                        [&] { tile.add_not_finite(0, tile.other_b, dv, seen); });
+        set_apart_not_finite<D, stride>(tile.other_a, Tile::other,
+                                        [&] { tile.add_not_finite(1, tile.other_a, dk, seen); });
+      }
       tile.add_weighted(0, tile.other_b, dv);
       tile.add_weighted(1, tile.other_a, dk);
     }
@@ -98,7 +112,7 @@ struct SinkTerms {
   const T* sinks;
   View<const Compute<T>> lse, delta;
   __device__ void operator()(Index i, Index h, Compute<T> (&out)[1]) const {
-    out[0] = -weight(load(sinks[h]), lse(i, h)) * delta(i, h);
+    out[0] = -null_weight(load(sinks[h]), lse(i, h)) * delta(i, h);
   }
 };
 

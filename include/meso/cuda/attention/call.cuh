@@ -74,6 +74,26 @@ __device__ __forceinline__ View<T> head_of(const View<T>& x, Index time, Index b
 __device__ __forceinline__ bool sees(const MaskRange& mask, Index query, Index key, Index time) {
   return key >= query - mask.behind && key <= query + mask.ahead && key < time && query < time;
 }
+/// True where some of `queries` queries from q0 do not see some of `keys` keys from k0.
+__device__ __forceinline__ bool hides(const MaskRange& mask, Index q0, int queries, Index k0, int keys) {
+  return k0 + keys - 1 > q0 + mask.ahead || k0 < q0 + queries - 1 - mask.behind;
+}
+/// Keys that the mask hides have weight 0, and 0·NaN is NaN: before weights are multiplied with the rows x, add() adds
+/// what is not finite in them where it is seen; then it becomes 0. For all threads of a block alike; barriers.
+template <int D, int stride, class T, class Add>
+__device__ __forceinline__ void set_apart_not_finite(T* x, int rows, Add&& add) {
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  bool found = false;
+  for (int e = thread; e < rows * D; e += threads) found = found || !finite(load(x[e / D * stride + e % D]));
+  if (!__syncthreads_or(found)) return;
+  add();
+  __syncthreads();
+  for (int e = thread; e < rows * D; e += threads) {
+    T& value = x[e / D * stride + e % D];
+    if (!finite(load(value))) value = static_cast<T>(0.0f);
+  }
+  __syncthreads();
+}
 __device__ __forceinline__ Index at_least_zero(Index x) { return x > 0 ? x : 0; }
 __device__ __forceinline__ Index at_most(Index x, Index limit) { return x < limit ? x : limit; }
 
@@ -81,6 +101,12 @@ __device__ __forceinline__ Index at_most(Index x, Index limit) { return x < limi
 template <class C>
 __device__ __forceinline__ C weight(C z, C lse) {
   return lse == minus_infinity<C>() ? C(0) : exponential(z - lse);
+}
+
+/// p_∅ = e^{s − lse}; 1 at s = lse, also where both are +∞.
+template <class C>
+__device__ __forceinline__ C null_weight(C s, C lse) {
+  return s == lse && s != minus_infinity<C>() ? C(1) : weight(s, lse);
 }
 
 /// lse and Δ of `count` queries into shared memory.

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       for (int bits = Tile::lanes / 2; bits > 0; bits /= 2)
         top = Maximum{}(top, __shfl_xor_sync(0xFFFFFFFFu, top, bits));
       const C next = Maximum{}(top, m[r]), shift = next == minus_infinity<C>() ? C(0) : next;
-      factor[r] = exponential(m[r] - shift);
+      factor[r] = m[r] == next ? C(1) : exponential(m[r] - shift);  // next may be +∞, the null logit
       C sum = C(0);
       MESO_UNROLL_BY(unroll)
       for (int c = 0; c < cols; ++c) {
@@ -71,6 +71,10 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     }
     tile.scale(o, factor);
     tile.barrier();
+    if (hides(call.mask, q0, Tile::queries, k0, Tile::keys))
+      set_apart_not_finite<D, stride>(tile.v, Tile::keys, [&] {
+        tile.add_not_finite(o, [&](int i, int j) { return sees(call.mask, q0 + i, k0 + j, time); });
+      });
     tile.add_weighted(o);
   }
   MESO_UNROLL

@@ -104,6 +104,22 @@ struct TensorTile {
       }
     }
   }
+  /// The terms of add_product whose x(k, c) is not finite and which seen(row, k) shows.
+  template <int count, class Seen>
+  __device__ __forceinline__ void add_not_finite(const bf16* w, int w_stride, const bf16* x, Sum& sum,
+                                                 Seen&& seen) const {
+    for (int k = 0; k < count; ++k) {
+      MESO_UNROLL
+      for (int f = 0; f < fragments; ++f) {
+        MESO_UNROLL
+        for (int e = 0; e < 8; ++e) {
+          const float right = load(x[k * stride + f * 16 + map.col(e)]);
+          if (!finite(right) && seen(warp * 16 + map.row(e), k))
+            sum.value[f].x[e] += load(w[map.row(e) * w_stride + k]) * right;
+        }
+      }
+    }
+  }
 };
 
 /// A block of the forward pass: 64 queries, 64 keys at a time. A row's scores lie in shared memory, half of its columns
@@ -161,6 +177,11 @@ struct TensorForward : TensorTile<D, 64 + 4> {
   __device__ __forceinline__ void add_weighted(typename Base::Sum& o) const {
     this->template add_product<steps / 2, keys / 16>(p, p_stride, v, o);
   }
+  /// The terms of it that are not finite and seen(row, key).
+  template <class Seen>
+  __device__ __forceinline__ void add_not_finite(typename Base::Sum& o, Seen&& seen) const {
+    Base::template add_not_finite<keys>(p, p_stride, v, o, seen);
+  }
 
  private:
   __device__ __forceinline__ int line() const { return Base::warp_lane / lanes; }
@@ -212,6 +233,11 @@ struct TensorBackward : TensorTile<D, 20> {
   __device__ __forceinline__ void add_weighted(int which, const bf16* x, typename Base::Sum& sum) const {
     constexpr int unroll = sums == 1 ? 2 : 1;  // two sums fill the registers
     this->template add_product<unroll, other / 16>(w + (which * own + this->warp * 16) * w_stride, w_stride, x, sum);
+  }
+  /// The terms of it that are not finite and seen(own row, other row).
+  template <class Seen>
+  __device__ __forceinline__ void add_not_finite(int which, const bf16* x, typename Base::Sum& sum, Seen&& seen) const {
+    Base::template add_not_finite<other>(w + (which * own + this->warp * 16) * w_stride, w_stride, x, sum, seen);
   }
 
  private:

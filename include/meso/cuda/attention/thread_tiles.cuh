@@ -86,6 +86,19 @@ struct ThreadTile {
       }
     }
   }
+  /// The terms of add_product whose x(k, c) is not finite and which seen(row, k) shows.
+  template <int count, class Seen>
+  __device__ __forceinline__ void add_not_finite(const C* w, int w_stride, const C* x, Sum& sum, Seen&& seen) const {
+    for (int k = 0; k < count; ++k) {
+      MESO_UNROLL
+      for (int c = 0; c < channels; ++c) {
+        const C right = x[k * stride + lane + lanes * c];
+        MESO_UNROLL
+        for (int r = 0; r < rows; ++r)
+          if (!finite(right) && seen(row(r), k)) sum.value[r][c] += w[row(r) * w_stride + k] * right;
+      }
+    }
+  }
 };
 
 /// A block of the forward pass: 64 queries, 64 or 32 keys at a time. Values follow keys in the same memory.
@@ -112,6 +125,11 @@ struct ThreadForward : ThreadTile<C, D> {
   /// o += P v.
   __device__ __forceinline__ void add_weighted(typename Base::Sum& o) const {
     this->template add_product<keys>(p, p_stride, v, o);
+  }
+  /// The terms of it that are not finite and seen(row, key).
+  template <class Seen>
+  __device__ __forceinline__ void add_not_finite(typename Base::Sum& o, Seen&& seen) const {
+    Base::template add_not_finite<keys>(p, p_stride, v, o, seen);
   }
 };
 
@@ -153,6 +171,11 @@ struct ThreadBackward : ThreadTile<C, D> {
   /// sum += weights(which) x, x is other_a or other_b.
   __device__ __forceinline__ void add_weighted(int which, const C* x, typename Base::Sum& sum) const {
     this->template add_product<other>(w + which * own * w_stride, w_stride, x, sum);
+  }
+  /// The terms of it that are not finite and seen(own row, other row).
+  template <class Seen>
+  __device__ __forceinline__ void add_not_finite(int which, const C* x, typename Base::Sum& sum, Seen&& seen) const {
+    Base::template add_not_finite<other>(w + which * own * w_stride, w_stride, x, sum, seen);
   }
 };
 

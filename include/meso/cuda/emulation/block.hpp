@@ -79,6 +79,7 @@ class Block {
     for (Warp& w : warps_) w.arrived = 0;
     live_ = count_;
     waiting_ = 0;
+    any_ = false;
     while (live_ > 0) {
       bool moved = false;
       if (order_ == ThreadOrder::random) std::shuffle(turns_.begin(), turns_.end(), random_);
@@ -105,6 +106,17 @@ class Block {
     site_[current_] = line;
     ++waiting_;
     yield();
+  }
+
+  /// A barrier that tells whether any thread came with true.
+  int sync_or(int line, bool predicate) {
+    any_ = any_ || predicate;
+    sync(line);
+    const bool any = any_;
+    sync(line);
+    any_ = false;
+    sync(line);
+    return any;
   }
 
   /// All lanes of `mask` come with an argument block; the last one runs f(slots, mask) for all.
@@ -171,6 +183,7 @@ class Block {
   ThreadOrder order_;
   std::mt19937 random_;
   unsigned count_, live_ = 0, waiting_ = 0, current_ = 0;
+  bool any_ = false;
   std::vector<Status> status_;
   std::vector<int> site_;
   std::vector<Warp> warps_;
