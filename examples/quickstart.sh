@@ -7,7 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/packages.sh"
 meso_packages g++ cmake ninja-build ccache libeigen3-dev libcli11-dev gnuplot-nox bible-kjv
 
-export OMP_WAIT_POLICY=passive # threads that spin slow each other down on a busy machine
+export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=1000 # threads that spin for long slow each other down on a busy machine
 
 (
   cd "$root"

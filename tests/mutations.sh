@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 source cmake/packages.sh
 meso_packages g++ cmake ninja-build ccache libeigen3-dev libboost-test-dev perl
-export OMP_WAIT_POLICY=passive
+export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=1000
 
 copy=build/mutations
 mkdir -p "$copy"

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Builds and runs the tests, in tiers. Installs what is missing.
 #   bash tests/run.sh             the suite with g++ in Release; every header alone; consumers; kernels compiled by nvcc
-#                                 and run on a GPU where there are such; clang++ on every header and one binary;
-#                                 AddressSanitizer and UndefinedBehaviorSanitizer on two binaries, ThreadSanitizer on one
+#                                 and run on a GPU where there are such; the suite for another x86-64 than this machine's;
+#                                 clang++ on every header and one binary; AddressSanitizer and
+#                                 UndefinedBehaviorSanitizer on two binaries, ThreadSanitizer on one
 #   bash tests/run.sh --all       the same with the whole suite under clang++ and the sanitizers, without OpenMP, with
-#                                 EIGEN_MAX_ALIGN_BYTES=0; planted mutations; the benchmarks
+#                                 EIGEN_MAX_ALIGN_BYTES=0; for x86-64-v2, -v3 and -v4 with g++ and clang++ (run where the
+#                                 machine can); planted mutations; the benchmarks
 #   bash tests/run.sh --quick     the suite with g++ in Release only
 #   --preset NAME                 another CMake preset than ci for the suite
+#   --eigen DIR                   also the suite with the Eigen in DIR, a source tree or an installation
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -14,11 +17,13 @@ usage() { sed -n '2,/^set/{s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 
 depth=default
 preset=ci
+eigen=
 while (($#)); do
   case $1 in
     --all) depth=all ;;
     --quick) depth=quick ;;
     --preset) preset=${2:?--preset needs a name} && shift ;;
+    --eigen) eigen=$(realpath "${2:?--eigen needs a folder}") && shift ;;
     -h | --help) usage && exit 0 ;;
     *) echo "tests/run.sh: unknown option $1" >&2 && usage >&2 && exit 2 ;;
   esac
@@ -37,14 +42,14 @@ packages=(g++ cmake ninja-build ccache libeigen3-dev libopenblas-dev libboost-te
 [[ $depth != all ]] || packages+=(libbenchmark-dev)
 meso_packages "${packages[@]}"
 
-export OMP_WAIT_POLICY=passive # threads that spin slow each other down on a busy machine
+export OMP_WAIT_POLICY=passive GOMP_SPINCOUNT=1000 # threads that spin for long slow each other down on a busy machine
 export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$(nproc)}
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
-configure() { cmake --preset "$1" >"$logs/configure" 2>&1 || { cat "$logs/configure" && return 1; }; }
+configure() { cmake --preset "$@" >"$logs/configure" 2>&1 || { cat "$logs/configure" && return 1; }; }
 
 # test PRESET [CTEST-ARGUMENT...]: runs ctest and keeps its summary and the number of Boost test cases.
 run_ctest() {
@@ -88,6 +93,36 @@ headers() { # PRESET [HOW]
 consumers() {
   configure "$1"
   run_ctest "$1" -L consumer
+}
+
+machine_runs() { # LEVEL of x86-64, as glibc's loader tells it
+  /lib64/ld-linux-x86-64.so.2 --help 2>/dev/null | grep -q "$1 (supported"
+}
+
+# Packets, registers, FMA and alignment differ by the level. What the machine cannot run is compiled.
+level() { # LEVEL [clang-]
+  if machine_runs "$1"; then
+    suite "${2-}$1"
+  else
+    configure "${2-}$1"
+    cmake --build "build/${2-}$1"
+    echo "$1: compiled; this machine cannot run it" | tee -a "$logs/tiers"
+  fi
+}
+
+with_eigen() { # DIR
+  local prefix=$1
+  if [[ -e $1/Eigen/Core ]]; then # a source tree
+    prefix=$PWD/build/eigen5-prefix
+    cmake -S "$1" -B build/eigen5-source -D EIGEN_BUILD_TESTING=OFF -D BUILD_TESTING=OFF -D EIGEN_BUILD_DOC=OFF \
+      -D EIGEN_BUILD_BLAS=OFF -D EIGEN_BUILD_LAPACK=OFF -D EIGEN_BUILD_DEMOS=OFF -D CMAKE_INSTALL_PREFIX="$prefix" \
+      >"$logs/configure" 2>&1 || { cat "$logs/configure" && return 1; }
+    cmake --install build/eigen5-source >"$logs/configure"
+  fi
+  configure eigen5 -D CMAKE_PREFIX_PATH="$prefix"
+  grep '^Eigen3_DIR' build/eigen5/CMakeCache.txt
+  cmake --build build/eigen5
+  run_ctest eigen5 -LE 'consumer|headers|cuda'
 }
 
 binary() { # PRESET MODULE
@@ -152,6 +187,17 @@ if [[ $depth != quick ]]; then
   tier "consumers" consumers "$preset"
   tier "CUDA: nvcc, GPU" nvcc_and_gpu "$preset"
 fi
+if [[ $depth == default && $(uname -m) == x86_64 ]]; then
+  other=x86-64-v2 # than native
+  if machine_runs x86-64-v4; then other=x86-64-v3; fi
+  tier "$other: suite" level "$other"
+elif [[ $depth == all && $(uname -m) == x86_64 ]]; then
+  for other in x86-64-v2 x86-64-v3 x86-64-v4; do
+    tier "$other: suite" level "$other"
+    tier "$other, clang++: suite" level "$other" clang-
+  done
+fi
+[[ -z $eigen ]] || tier "Eigen in $eigen: suite" with_eigen "$eigen"
 if [[ $depth == default ]]; then
   tier "clang++: every header, test_$clang_module" clang_headers_and_binary
   tier "sanitizers: test_$sanitized_module" binary asan "$sanitized_module"
