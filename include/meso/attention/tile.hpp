@@ -93,16 +93,17 @@ bool all_packets_finite(const S* x, Index size) {
   using Packet = typename ProductKernel<S>::Packet;
   constexpr Index width = ProductKernel<S>::width;
   const Packet zero = pset1<Packet>(S(0));
-  Packet sums[] = {zero, zero, zero, zero};
-  const auto add = [&](Packet& to) {
-    to = pmadd(ploadu<Packet>(x), zero, to);
-    x += width;
-    size -= width;
-  };
-  while (size >= 4 * width)
-    for (Packet& to : sums) add(to);
-  while (size > 0) add(sums[0]);
-  return predux(padd(padd(sums[0], sums[1]), padd(sums[2], sums[3]))) == S(0);
+  Packet a = zero, b = zero, c = zero, d = zero;  // by hand: g++ spills an array of packets
+  const auto add = [&](const S* at, Packet to) { return pmadd(ploadu<Packet>(at), zero, to); };
+  const S* const end = x + size;
+  for (; x + 4 * width <= end; x += 4 * width) {
+    a = add(x, a);
+    b = add(x + width, b);
+    c = add(x + 2 * width, c);
+    d = add(x + 3 * width, d);
+  }
+  for (; x < end; x += width) a = add(x, a);
+  return predux(padd(padd(a, b), padd(c, d))) == S(0);
 }
 
 /// The right-hand side of a product with weights, in panels. Weights of keys that the mask hides are 0, and 0·NaN is
