@@ -7,6 +7,7 @@
 
 #include "tests/cuda/attention_instances.hpp"
 #include "tests/cuda/device_test.hpp"
+#include "tests/support/extreme_gradients.hpp"
 
 using namespace meso;
 using namespace meso::test;
@@ -300,6 +301,29 @@ void check_optimizer(const Optimizer_& options, double bound) {
   });
 }
 
+/// Gradients whose norm is beyond the largest number: the step keeps the bound of the rotated basis.
+template <class R>
+void check_rotated_extremes(const OrthoAdam<R>& options) {
+  ParameterLayout layout;
+  layout.add("matrix", 20, 33, ParameterKind::matrix);
+  Parameters<float> gradient(layout);
+  on_device([&](cuda::Context& context) {
+    auto optimizer = cuda::on_device(options);
+    for (Index t = 1; t <= 4; ++t) {
+      for (Index i = 0; i < 20 * 33; ++i)
+        gradient.values.data()[i] = static_cast<float>(
+            Random{1, static_cast<std::uint64_t>(t)}.bits(static_cast<std::uint64_t>(i)) & 1 ? 3e38 : -3e38);
+      auto theta = cuda::upload(context, Parameters<float>(layout));
+      optimizer.step(context, theta, cuda::upload(context, gradient));
+      const Parameters<float> moved = cuda::download(context, theta);
+      const double norm = map(moved[0]).template cast<double>().norm();
+      const double roundings = 4.5 * static_cast<double>(t) + 8 + 8 * (20 + 33 + 4);
+      MESO_CHECK(norm <= adam_bound(0.9, 0.999, t) * std::sqrt(20.0 * 33) * (1 + roundings * roundoff<float>()));
+      MESO_CHECK(norm > 1);
+    }
+  });
+}
+
 }  // namespace
 
 MESO_TEST_SUITE(cuda_against_cpu)
@@ -412,6 +436,11 @@ MESO_TEST(a_loss_that_is_not_finite_names_its_place) {
     text = e.what();
   }
   MESO_CHECK(text == "training step 1: the loss is nan; first in parameter blocks.1.mlp.up");
+}
+
+MESO_TEST(a_rotation_keeps_the_bound) {
+  check_rotated_extremes<KroneckerRotation>(OrthoAdam<KroneckerRotation>({.learning_rate = 1, .epsilon = 0}));
+  check_rotated_extremes<HadamardRotation>(OrthoAdam<HadamardRotation>({.learning_rate = 1, .epsilon = 0}));
 }
 
 MESO_TEST_SUITE_END()

@@ -2,6 +2,7 @@
 #include <meso/cuda/optimizer.cuh>
 
 #include "tests/cuda/device_test.hpp"
+#include "tests/support/extreme_gradients.hpp"
 #include "tests/support/oracle_optim.hpp"
 
 using namespace meso;
@@ -118,6 +119,80 @@ MESO_TEST(adam) {
 }
 MESO_TEST(adamw) { check_rule<float>(cuda::AdamWRule{.weight_decay = 0.1}); }
 
+/// Steps at rate 1 from 0, so that θ is minus the direction: never more than bound(t).
+template <class C, class Rule, class Bound>
+void check_bound(Rule rule, Bound&& bound) {
+  rule.learning_rate = 1;
+  rule.weight_decay = 0;
+  ParameterLayout layout;
+  layout.add("theta", 1, extreme_sequences, ParameterKind::matrix);
+  for (const double epsilon : {0.0, 1e-50, 1e-30, 1e-8})
+    on_device([&](cuda::Context& context) {
+      rule.epsilon = epsilon;
+      cuda::Optimizer<Rule> optimizer(rule);
+      cuda::Parameters<C> theta(layout), gradient(layout);
+      std::vector<C> values(static_cast<std::size_t>(extreme_sequences)), zeros = values;
+      for (Index t = 1; t <= 40; ++t) {
+        for (Index i = 0; i < extreme_sequences; ++i) values[oracle::at(i)] = extreme_gradient<C>(i, t);
+        cuda::upload(context, values.data(), extreme_sequences, gradient.values.data());
+        cuda::upload(context, zeros.data(), extreme_sequences, theta.values.data());
+        optimizer.step(context, theta, gradient);
+        cuda::download(context, theta.values.data(), extreme_sequences, values.data());
+        const double most = bound(t);
+        MESO_CHECK(std::all_of(values.begin(), values.end(), [&](C u) { return std::abs(as_double(u)) <= most; }));
+      }
+    });
+}
+
+MESO_TEST(updates_keep_the_bound_of_exact_arithmetic) {
+  const auto adam = [](double u) {
+    return [u](Index t) { return adam_bound(0.9, 0.999, t) * (1 + (4.5 * static_cast<double>(t) + 8) * u); };
+  };
+  const auto rmsprop = [](const RmsPropRule& rule, double u) {
+    return [=](Index t) {
+      const double roundings = 6 + (rule.momentum > 0 ? 3 * static_cast<double>(t) : 0);
+      return rmsprop_bound(rule.alpha, rule.momentum, rule.centered, u, t) * (1 + roundings * u);
+    };
+  };
+  check_bound<float>(cuda::AdamRule{}, adam(roundoff<float>()));
+  check_bound<double>(cuda::AdamWRule{}, adam(roundoff<double>()));
+  for (const RmsPropRule& rule :
+       {RmsPropRule{}, RmsPropRule{.centered = true}, RmsPropRule{.alpha = 0.5, .momentum = 0.9, .centered = true}}) {
+    check_bound<float>(rule, rmsprop(rule, roundoff<float>()));
+    check_bound<double>(rule, rmsprop(rule, roundoff<double>()));
+  }
+}
+
+/// θ after one step from 1 with one gradient for all elements.
+template <class Rule>
+float after_one_step(const Rule& rule, float slope) {
+  float value = 1;
+  on_device([&](cuda::Context& context) {
+    ParameterLayout layout;
+    layout.add("theta", 1, 1, ParameterKind::matrix);
+    cuda::Parameters<float> theta(layout), gradient(layout);
+    value = 1;
+    cuda::upload(context, &value, 1, theta.values.data());
+    cuda::upload(context, &slope, 1, gradient.values.data());
+    cuda::Optimizer<Rule>(rule).step(context, theta, gradient);
+    cuda::download(context, theta.values.data(), 1, &value);
+  });
+  return value;
+}
+
+MESO_TEST(zero_over_zero_is_zero_and_what_is_not_finite_shows) {
+  for (const double epsilon : {0.0, 1e-50}) {
+    MESO_CHECK(after_one_step(cuda::AdamRule{.epsilon = epsilon}, 0) == 1);
+    MESO_CHECK(after_one_step(cuda::RmsPropRule{.epsilon = epsilon}, 0) == 1);
+    MESO_CHECK(after_one_step(cuda::RmsPropRule{.epsilon = epsilon, .centered = true}, 0) == 1);
+  }
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    MESO_CHECK(!std::isfinite(after_one_step(cuda::AdamRule{}, bad)));
+    MESO_CHECK(!std::isfinite(after_one_step(cuda::RmsPropRule{}, bad)));
+    MESO_CHECK(!std::isfinite(after_one_step(cuda::RmsPropRule{.centered = true}, -bad)));
+  }
+}
+
 /// The message of the std::invalid_argument that f throws, or "nothing".
 template <class F>
 std::string refusal(F&& f) {
@@ -155,6 +230,21 @@ MESO_TEST(another_layout_scalar_or_factor_is_refused_with_the_messages_of_the_cp
     const double infinity = std::numeric_limits<double>::infinity();
     MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient, {.learning_rate_factor = infinity}); }) ==
                "optimizer: learning_rate_factor is inf, expected a finite number >= 0");
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient, {.gradient_scale = nan}); }) ==
+               "optimizer: gradient_scale is nan, expected a finite number >= 0");
+    optimizer.rule.beta2 = 1;
+    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient); }) ==
+               "Adam: beta2 is 1, expected a number in [0, 1)");
+    optimizer.rule.beta2 = 0.999;
+    optimizer.rule.learning_rate = -1;
+    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient); }) ==
+               "optimizer: learning_rate is -1, expected a finite number > 0");
+    optimizer.rule.learning_rate = 1e-3;
+    theta.layout.scale_learning_rate("bias", nan);
+    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient); }) ==
+               "optimizer: learning_rate_scale of bias is nan, expected a finite number >= 0");
+    theta.layout.scale_learning_rate("bias", 1);
     MESO_CHECK(optimizer.steps() == 0);
     optimizer.step(context, theta, gradient);
     ParameterLayout renamed;

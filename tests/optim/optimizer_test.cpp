@@ -387,6 +387,92 @@ BOOST_AUTO_TEST_CASE(every_kind_of_eigen_object) {
   BOOST_TEST(whole(1, 1) != after(1, 1));
 }
 
+const std::vector<std::string> another = {"use an optimizer for each parameter", "reset forgets"};
+
+// Their moments would mix: the second is refused, and the first goes on as if nothing had been.
+template <class O>
+void check_second_is_refused(O optimizer) {
+  Eigen::MatrixXd w1 = Eigen::MatrixXd::Zero(3, 2), w2 = w1, expected = w1;
+  const Eigen::MatrixXd g = test::gaussian<double>(3, 2, 1);
+  O alone = optimizer;
+  optimizer.step(w1, g);
+  alone.step(expected, g);
+  BOOST_TEST(says([&] { optimizer.step(w2, g); }, another));
+  BOOST_TEST(w2.isZero(0));
+  BOOST_TEST(optimizer.steps() == 1);
+  optimizer.step(w1, g);
+  alone.step(expected, g);
+  BOOST_TEST((w1 == expected));
+  optimizer.reset();
+  optimizer.step(w2, g);
+  BOOST_TEST(says([&] { optimizer.step(w1, g); }, another));
+}
+BOOST_AUTO_TEST_CASE(a_second_eigen_parameter_is_refused) {
+  check_second_is_refused(Sgd());
+  check_second_is_refused(RmsProp());
+  check_second_is_refused(AdamW());
+  check_second_is_refused(OrthoAdam<>());
+  // Natural calls: a list of parameters, columns of a matrix, arrays of a program.
+  std::vector<Eigen::VectorXf> list(3, Eigen::VectorXf::Ones(5));
+  const Eigen::VectorXf g = Eigen::VectorXf::Ones(5);
+  Adam of_list, of_columns, of_maps;
+  BOOST_TEST(says(
+      [&] {
+        for (Eigen::VectorXf& w : list) of_list.step(w, g);
+      },
+      {"the (5, 1) parameter of this step lies elsewhere"}));
+  Eigen::MatrixXf whole = Eigen::MatrixXf::Ones(5, 2);
+  auto first = whole.col(0), second = whole.col(1);
+  of_columns.step(first, g);
+  BOOST_TEST(says([&] { of_columns.step(second, g); }, another));
+  std::vector<float> a(5), b(5);
+  Eigen::Map<Eigen::VectorXf> map_a(a.data(), 5), map_b(b.data(), 5);
+  of_maps.step(map_a, g);
+  BOOST_TEST(says([&] { of_maps.step(map_b, g); }, another));
+}
+
+// The same parameter in another place, or with other values in its place.
+BOOST_AUTO_TEST_CASE(an_eigen_parameter_may_move_or_change) {
+  const Eigen::VectorXd g = test::gaussian<double>(5, 1, 1);
+  const auto after = [&](auto&& between) {
+    Adam optimizer({.learning_rate = 0.1});
+    std::vector<Eigen::VectorXd> theta(1, Eigen::VectorXd::Ones(5));
+    optimizer.step(theta[0], g);
+    between(theta, optimizer);
+    optimizer.step(theta.back(), g);
+    BOOST_TEST(optimizer.steps() == 2);
+    return theta.back();
+  };
+  const Eigen::VectorXd expected = after([](auto&, auto&) {});
+  const auto moves = [](auto& theta, auto&) { theta.insert(theta.begin(), 9, Eigen::VectorXd::Zero(5)); };
+  const auto copies = [](auto& theta, auto&) { theta.push_back(Eigen::VectorXd(theta[0])); };
+  const auto both_are_copied = [](auto& theta, auto& optimizer) {
+    const Adam copy = optimizer;
+    theta.push_back(Eigen::VectorXd(theta[0]));
+    optimizer = copy;
+  };
+  BOOST_TEST((after(moves) == expected));
+  BOOST_TEST((after(copies) == expected));
+  BOOST_TEST((after(both_are_copied) == expected));
+  // Projected, or begun anew: what the caller does to it is the caller's.
+  after([](auto& theta, auto&) { theta[0] = (theta[0] / theta[0].norm()).eval(); });
+  after([](auto& theta, auto&) { theta[0].setZero(); });
+  // By value, in and out.
+  Adam optimizer({.learning_rate = 0.1});
+  const auto stepped = [&](Eigen::VectorXd theta) {
+    optimizer.step(theta, g);
+    return theta;
+  };
+  BOOST_TEST((stepped(stepped(Eigen::VectorXd::Ones(5))) == expected));
+  // NaN is the same NaN elsewhere.
+  Eigen::VectorXd lost = Eigen::VectorXd::Constant(5, std::nan("")), elsewhere;
+  Adam lost_optimizer;
+  lost_optimizer.step(lost, g);
+  elsewhere = lost;
+  lost_optimizer.step(elsewhere, g);
+  BOOST_TEST(lost_optimizer.steps() == 2);
+}
+
 BOOST_AUTO_TEST_CASE(rules_of_users) {
   Eigen::VectorXd theta(3), g(3);
   theta << 1, 1, 1;
@@ -471,6 +557,71 @@ BOOST_AUTO_TEST_CASE(errors) {
   Eigen::VectorXf empty(0);
   Adam adam;
   BOOST_TEST(says([&] { adam.step(empty, empty.eval()); }, {"(1, 0) is empty"}));
+}
+
+// rule, rotation and the layout are public: what was changed after construction is checked by every step, which then
+// changes nothing.
+BOOST_AUTO_TEST_CASE(changed_settings_are_checked_by_every_step) {
+  CpuContext<> context(1);
+  const double nan = std::nan(""), inf = HUGE_VAL;
+  const auto refused = [&](auto optimizer, auto&& spoil, const std::string& part, const StepOptions& options = {}) {
+    Parameters<float> theta = filled<float>(small_model(), 1);
+    const Parameters<float> g = filled<float>(small_model(), 2);
+    optimizer.step(context, theta, g);
+    auto of_matrix = optimizer;
+    of_matrix.reset();
+    Eigen::MatrixXd matrix_parameter = Eigen::MatrixXd::Ones(3, 3);
+    of_matrix.step(matrix_parameter, matrix_parameter.eval());
+    const Parameters<float> before = theta;
+    const Eigen::MatrixXd matrix_before = matrix_parameter;
+    spoil(optimizer);
+    spoil(of_matrix);
+    BOOST_TEST(says([&] { optimizer.step(context, theta, g, options); }, {part}), part);
+    BOOST_TEST(says([&] { of_matrix.step(matrix_parameter, matrix_parameter.eval(), options); }, {part}), part);
+    BOOST_TEST(same_bits(theta.values, before.values));
+    BOOST_TEST((matrix_parameter == matrix_before));
+    BOOST_TEST(optimizer.steps() == 1);
+    BOOST_TEST(of_matrix.steps() == 1);
+  };
+  refused(
+      Adam(), [&](auto& o) { o.rule.learning_rate = nan; }, "learning_rate is nan, expected a finite number > 0");
+  refused(
+      Sgd(), [](auto& o) { o.rule.learning_rate = -1; }, "learning_rate is -1");
+  refused(
+      Adam(), [](auto& o) { o.rule.beta2 = 1; }, "Adam: beta2 is 1, expected a number in [0, 1)");
+  refused(
+      AdamW(), [&](auto& o) { o.rule.weight_decay = inf; }, "weight_decay is inf");
+  refused(
+      RmsProp(), [](auto& o) { o.rule.alpha = 1.5; }, "RmsProp: alpha is 1.5");
+  refused(
+      Sgd(), [](auto& o) { o.rule.nesterov = true; }, "nesterov expects momentum > 0");
+  refused(
+      OrthoAdam<>(), [](auto& o) { o.rule.epsilon = -1; }, "OrthoAdam: epsilon is -1");
+  refused(
+      OrthoAdam<>(), [](auto& o) { o.rotation.max_dim = 2; }, "max_dim is 2, expected at least 3");
+  const auto nothing = [](auto&) {};
+  refused(Adam(), nothing, "gradient_scale is nan, expected a finite number >= 0", {.gradient_scale = nan});
+  refused(Adam(), nothing, "gradient_scale is inf", {.gradient_scale = inf});
+  refused(OrthoAdam<HadamardRotation>(), nothing, "gradient_scale is -1", {.gradient_scale = -1});
+  refused(Sgd(), nothing, "learning_rate_factor is nan", {.learning_rate_factor = nan});
+
+  Parameters<float> theta = filled<float>(small_model(), 1);
+  const Parameters<float> g = filled<float>(small_model(), 2);
+  Adam optimizer;
+  theta.layout.scale_learning_rate("gain", -0.5);
+  BOOST_TEST(says([&] { optimizer.step(context, theta, g); },
+                  {"learning_rate_scale of gain is -0.5, expected a finite number >= 0"}));
+  theta.layout.scale_learning_rate("gain", nan);
+  BOOST_TEST(says([&] { optimizer.step(context, theta, g); }, {"learning_rate_scale of gain is nan"}));
+  BOOST_TEST(optimizer.steps() == 0);
+  // A first step that is refused leaves no layout behind.
+  Eigen::VectorXd three = Eigen::VectorXd::Ones(3), four = Eigen::VectorXd::Ones(4);
+  BOOST_TEST(says([&] { optimizer.step(three, three.eval(), {.gradient_scale = nan}); }, {"gradient_scale"}));
+  optimizer.rule.beta1 = 2;
+  BOOST_TEST(says([&] { optimizer.step(three, three.eval()); }, {"beta1 is 2"}));
+  optimizer.rule.beta1 = 0.9;
+  optimizer.step(four, four.eval());
+  BOOST_TEST(optimizer.steps() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(a_nan_gradient_passes_through) {

@@ -103,23 +103,72 @@ BOOST_AUTO_TEST_CASE(same_bits_under_any_settings) {
   Eigen::setNbThreads(0);
 }
 
-// Two micro-batches of four sequences are one batch of eight: the gradients differ by rounding alone.
-BOOST_AUTO_TEST_CASE(micro_batches_average_their_gradients) {
-  const auto first_step = [](Index micro) {
-    Transformer<double, Gpt2Softmax1> model(tiny());
-    CpuContext<> context(2);
-    Sgd optimizer({.learning_rate = 0.1});
-    const auto source = [micro](Index number, Batch& batch) { stream().sample(5, number, 8 / micro, 16, batch); };
-    double loss = 0;
-    train(context, model, optimizer, Constant{}, source, {.steps = 1, .micro_batches = micro, .clip_norm = 0},
-          [&](const StepReport& r) { loss = r.loss; });
-    return std::pair(loss, model.parameters());
+/// One step of SGD with rate 1 on eight sequences, cut into micro-batches of the given numbers of sequences.
+struct OneStep {
+  StepReport report;
+  Parameters<double> values;
+};
+template <class Ignored>
+OneStep one_step(const std::vector<Index>& split, const Ignored& ignored, double clip_norm) {
+  Transformer<double, Gpt2Softmax1> model(tiny());
+  CpuContext<> context(2);
+  Sgd optimizer({.learning_rate = 1});
+  const auto source = [&](Index number, Batch& batch) {
+    Batch whole;
+    stream().sample(5, 0, 8, 16, whole);
+    for (std::size_t i = 0; i < whole.targets.size(); ++i)
+      if (ignored(static_cast<Index>(i))) whole.targets[i] = ignored_target;
+    Index first = 0;
+    for (Index i = 0; i < number; ++i) first += 16 * split[static_cast<std::size_t>(i)];
+    const Index last = first + 16 * split[static_cast<std::size_t>(number)];
+    batch = {{whole.tokens.begin() + first, whole.tokens.begin() + last},
+             {whole.targets.begin() + first, whole.targets.begin() + last},
+             16};
   };
-  const auto [loss1, whole] = first_step(1);
-  const auto [loss2, halves] = first_step(2);
-  BOOST_TEST(std::abs(loss1 - loss2) < 1e-13);
-  for (Index i = 0; i < whole.values.size(); ++i)
-    BOOST_REQUIRE(std::abs(whole.values.data()[i] - halves.values.data()[i]) < 1e-14);
+  OneStep result;
+  train(context, model, optimizer, Constant{}, source,
+        {.steps = 1, .micro_batches = static_cast<Index>(split.size()), .clip_norm = clip_norm},
+        [&](const StepReport& r) { result.report = r; });
+  result.values = model.parameters();
+  return result;
+}
+
+// The mean is over the targets that count, not over micro-batches: any split of a batch gives the same loss and gradient.
+// Tolerance: loss and gradient are means of at most 128 terms, whose sizes have a mean below 4, summed in two orders.
+BOOST_AUTO_TEST_CASE(any_split_of_a_batch_gives_its_gradient) {
+  const auto none = [](Index) { return false; };
+  // 2 of 16 targets count in the first sequence, none in the third, 10 or 11 in the others.
+  const auto many = [](Index i) { return (i < 16 && i % 8 != 0) || (i >= 32 && i < 48) || i % 3 == 1; };
+  const double tolerance = 4 * 256 * 0x1p-53;
+  const auto check_splits = [&](const auto& ignored, double clip_norm) {
+    const OneStep whole = one_step({8}, ignored, clip_norm);
+    BOOST_TEST(whole.report.gradient_norm > 0.1);
+    for (const std::vector<Index>& split :
+         std::vector<std::vector<Index>>{{4, 4}, {1, 7}, {7, 1}, {2, 1, 5}, {1, 1, 1, 1, 1, 1, 1, 1}}) {
+      const OneStep parts = one_step(split, ignored, clip_norm);
+      BOOST_TEST(std::abs(parts.report.loss - whole.report.loss) < tolerance);
+      BOOST_TEST(std::abs(parts.report.gradient_norm - whole.report.gradient_norm) < tolerance);
+      BOOST_TEST(parts.report.tokens == 128);
+      for (Index i = 0; i < whole.values.values.size(); ++i)
+        BOOST_REQUIRE(std::abs(parts.values.values.data()[i] - whole.values.values.data()[i]) < tolerance);
+    }
+  };
+  for (const double clip_norm : {0.0, 0.05}) {
+    check_splits(none, clip_norm);
+    check_splits(many, clip_norm);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_target_that_counts_gives_loss_and_gradient_zero) {
+  const Transformer<double, Gpt2Softmax1> untouched(tiny());
+  const Buffer<double>& before = untouched.parameters().values;
+  for (const std::vector<Index>& split : std::vector<std::vector<Index>>{{8}, {3, 5}}) {
+    const OneStep step = one_step(
+        split, [](Index) { return true; }, 1.0);
+    BOOST_TEST(step.report.loss == 0);
+    BOOST_TEST(step.report.gradient_norm == 0);
+    BOOST_TEST(std::equal(before.data(), before.data() + before.size(), step.values.values.data()));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(frozen_parameters_stay) {
@@ -158,6 +207,8 @@ BOOST_AUTO_TEST_CASE(a_bad_loss_names_step_layer_and_tensor) {
   const std::string message = error([&] { map(model.parameters()["blocks.1.mlp.up"]).setConstant(3e38f); });
   BOOST_TEST(message.find("training step 3: the loss is nan; first in layer 2, mlp.up") == 0, message);
   BOOST_CHECK_THROW(train(context, model, optimizer, Constant{}, batches, {}), std::invalid_argument);
+  BOOST_CHECK_THROW(train(context, model, optimizer, Constant{}, batches, {.steps = 1, .clip_norm = std::nan("")}),
+                    std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(evaluation_and_probes) {

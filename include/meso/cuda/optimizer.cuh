@@ -10,6 +10,7 @@
 #include <meso/cuda/parameter.hpp>
 #include <meso/optim/adam_rule.hpp>
 #include <meso/optim/driver.hpp>
+#include <meso/optim/gradient_range.hpp>
 #include <meso/optim/rmsprop_rule.hpp>
 #include <meso/optim/sgd_rule.hpp>
 
@@ -41,21 +42,35 @@ SgdStep<C> device_step(const SgdRule& rule, Index t) {
   return {static_cast<C>(rule.momentum), static_cast<C>(1 - rule.dampening), t == 1, rule.nesterov};
 }
 
+/// What meso/optim/gradient_range.hpp does, of an element. NaN passes through, Inf becomes NaN.
+template <class C>
+struct GradientRange {
+  C largest = meso::detail::largest_gradient<C>, largest_square = meso::detail::largest_square<C>;
+
+  __device__ C within(C g) const { return (g > largest ? largest : g < -largest ? -largest : g) + C(0) * g; }
+  __device__ C square(C g, C smallest) const {
+    const C s = g * g;
+    return s < smallest ? smallest : s > largest_square ? largest_square : s;
+  }
+};
+
 /// device_step of RmsPropRule: the direction of an element.
 template <class C>
 struct RmsPropStep {
-  C keep, take, epsilon, momentum;
+  GradientRange<C> range;
+  C keep, take, smallest_square, kappa, smallest_variance, epsilon, momentum;
   bool centered;
 
-  __device__ C operator()(C g, C* const* moment, Index i) const {
+  __device__ C operator()(C gradient, C* const* moment, Index i) const {
+    const C g = range.within(gradient);
     C& v = moment[0][i];
-    v = keep * v + take * g * g;
+    v = keep * v + take * range.square(gradient, smallest_square);
     C u;
     if (centered) {
       C& mean = moment[1][i];
       mean = keep * mean + take * g;
-      const C variance = v - mean * mean;
-      u = g / (detail::root(variance > C(0) ? variance : variance <= C(0) ? C(0) : variance) + epsilon);
+      const C variance = v - mean * mean, least = kappa * range.square(gradient, smallest_variance);
+      u = g / (detail::root(variance < least ? least : variance) + epsilon);
     } else {
       u = g / (detail::root(v) + epsilon);
     }
@@ -66,29 +81,43 @@ struct RmsPropStep {
   }
 };
 template <class C>
-RmsPropStep<C> device_step(const RmsPropRule& rule, Index) {
-  return {static_cast<C>(rule.alpha), static_cast<C>(1 - rule.alpha), static_cast<C>(rule.epsilon),
-          static_cast<C>(rule.momentum), rule.centered};
+RmsPropStep<C> device_step(const RmsPropRule& rule, Index t) {
+  const C kappa = rule.kappa<C>(t);
+  return {{},
+          static_cast<C>(rule.alpha),
+          static_cast<C>(1 - rule.alpha),
+          meso::detail::smallest_square<C>(1 - rule.alpha),
+          kappa,
+          meso::detail::smallest_square<C>(kappa),
+          static_cast<C>(rule.epsilon),
+          static_cast<C>(rule.momentum),
+          rule.centered};
 }
 
 /// device_step of the Adam family: the direction of an element.
 template <class C>
 struct AdamStep {
-  C beta1, take1, beta2, take2, to_m_hat, to_root_v_hat, epsilon;
+  GradientRange<C> range;
+  C beta1, take1, beta2, take2, smallest_square, to_m_hat, to_root_v_hat, epsilon;
 
   __device__ C operator()(C g, C* const* moment, Index i) const {
     C& m = moment[0][i];
     C& v = moment[1][i];
-    m = beta1 * m + take1 * g;
-    v = beta2 * v + take2 * g * g;
+    m = beta1 * m + take1 * range.within(g);
+    v = beta2 * v + take2 * range.square(g, smallest_square);
     return to_m_hat * m / (to_root_v_hat * detail::root(v) + epsilon);
   }
 };
 template <class C, class Variant>
 AdamStep<C> device_step(const BasicAdamRule<Variant>& rule, Index t) {
-  return {static_cast<C>(rule.beta1),           static_cast<C>(1 - rule.beta1),
-          static_cast<C>(rule.beta2),           static_cast<C>(1 - rule.beta2),
-          static_cast<C>(rule.m_correction(t)), static_cast<C>(rule.root_v_correction(t)),
+  return {{},
+          static_cast<C>(rule.beta1),
+          static_cast<C>(1 - rule.beta1),
+          static_cast<C>(rule.beta2),
+          static_cast<C>(1 - rule.beta2),
+          meso::detail::smallest_square<C>(1 - rule.beta2),
+          static_cast<C>(rule.m_correction(t)),
+          static_cast<C>(rule.root_v_correction(t)),
           static_cast<C>(rule.epsilon)};
 }
 
@@ -150,15 +179,17 @@ __global__ void __launch_bounds__(256) step_kernel(Step step, StepScalars<C> k, 
   }
 }
 
-/// The parts of a rotated step.
-template <class C>
+/// The parts of a rotated step. `within_range`: of a rule that takes gradients so, before a sum of the rotation overflows.
+template <class C, bool within_range>
 struct ScaleGradient {
   StepScalars<C> k;
   const C* theta;
   const C* gradient;
   C* out;
+  GradientRange<C> range;
   __device__ void operator()(Index, Index i) const {
-    out[i] = k.gradient_scale * gradient[i] + k.coupled_decay * theta[i];
+    const C g = k.gradient_scale * gradient[i] + k.coupled_decay * theta[i];
+    out[i] = within_range ? range.within(g) : g;
   }
 };
 template <class Step, class C>
@@ -185,8 +216,8 @@ struct ApplyStep {
 /// direction, rotation back, decoupled decay, step. `Plans` makes the rotation's plans: plans(context, name, rows, cols).
 /// State lies in device memory, in C (float for bf16 models), sized at the first step.
 /// Numerics: neighbors with equal scalars go in one launch. Error: as meso::Optimizer.
-/// Throws: as meso::Optimizer: std::invalid_argument for a bad hyper-parameter, when the layouts differ, and when one
-/// optimizer meets two layouts or two scalars.
+/// Throws: as meso::Optimizer: std::invalid_argument for a bad hyper-parameter or option, in every step too, when the
+/// layouts differ, and when one optimizer meets two layouts or two scalars.
 template <class Rule, class Plans = NoRotation>
 class Optimizer {
  public:
@@ -196,8 +227,7 @@ class Optimizer {
 
   explicit Optimizer(Rule update_rule = {}, Plans rotation_plans = {})
       : rule(std::move(update_rule)), plans(std::move(rotation_plans)) {
-    meso::detail::check_rule(rule);
-    if constexpr (requires { plans.rotation.validate(); }) plans.rotation.validate();
+    check_settings();
   }
 
   /// One step of all parameters that are not frozen.
@@ -205,8 +235,9 @@ class Optimizer {
   void step(Context& context, Parameters<C>& parameters, const Parameters<C>& gradients,
             const StepOptions& options = {}) {
     const ParameterLayout& layout = parameters.layout;
-    meso::detail::check_gradients(parameters, gradients);
+    check_settings();
     meso::detail::check_options(options);
+    meso::detail::check_gradients(parameters, gradients);
     prepare<C>(context, layout);
     State<C>& now = state<C>();
     C* const theta = parameters.values.data();
@@ -256,6 +287,12 @@ class Optimizer {
     std::vector<Index> steps;
     std::vector<std::optional<Plan<C>>> plans;
   };
+
+  /// They are public and may have changed since the last step.
+  void check_settings() const {
+    meso::detail::check_rule(rule);
+    if constexpr (requires { plans.rotation.validate(); }) plans.rotation.validate();
+  }
 
   template <class C>
   State<C>& state() {
@@ -307,8 +344,8 @@ class Optimizer {
     const auto scratch_b = context.workspace.template take<C>(info.size());
     const View<C> a = scratch_a.view(info.rows, info.cols), b = scratch_b.view(info.rows, info.cols);
     C* const values = theta + info.offset;
-    detail::for_elements(context, "optimizer", detail::ScaleGradient<C>{k, values, gradient + info.offset, a.data}, 1,
-                         info.size());
+    using Load = detail::ScaleGradient<C, meso::detail::takes_gradients_within_range<Rule>>;
+    detail::for_elements(context, "optimizer", Load{k, values, gradient + info.offset, a.data, {}}, 1, info.size());
     plan.rotate(context, View<const C>(a), b, false);
     const auto step = device_step<C>(rule, now.steps[static_cast<std::size_t>(i)] + 1);
     using Step = std::remove_const_t<decltype(step)>;

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <span>
 
 #include <meso/core/check.hpp>
@@ -13,19 +14,26 @@ inline constexpr Token ignored_target = -1;
 struct LossSum {
   double sum = 0.0;
   Index count = 0;
+  LossSum& operator+=(const LossSum& other) {
+    sum += other.sum;
+    count += other.count;
+    return *this;
+  }
   double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0.0; }
 };
 
 namespace detail {
+inline Index counted_targets(std::span<const Token> targets) {
+  return static_cast<Index>(targets.size()) - std::count(targets.begin(), targets.end(), ignored_target);
+}
+/// The same, and throws where a target is neither in the vocabulary nor ignored.
 inline Index count_targets(std::span<const Token> targets, Index vocabulary) {
-  Index count = 0;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     check(targets[i] == ignored_target || (targets[i] >= 0 && targets[i] < vocabulary), "cross_entropy: target ",
           targets[i], " at index ", i, " is neither in the vocabulary of ", vocabulary, " nor ", ignored_target,
           " (ignored)");
-    count += targets[i] != ignored_target;
   }
-  return count;
+  return counted_targets(targets);
 }
 }  // namespace detail
 

@@ -112,8 +112,9 @@ class Transformer {
     return cache.logits;
   }
 
-  /// Cross-entropy of the cached logits against `targets` and the gradient of every parameter, times gradient_scale
-  /// (1/micro-batches when gradients are accumulated). Reads the cache only: it can run twice on one forward pass.
+  /// Mean cross-entropy of the cached logits over the `targets` that count, and the gradient of every parameter, times
+  /// gradient_scale (where gradients are accumulated, the micro-batch's share of the targets that count in all). Reads
+  /// the cache only: it can run twice on one forward pass.
   /// `gradients` are written (Accumulate::no) or added to. A device is waited for once, at the end, for the loss.
   /// Throws: std::invalid_argument on targets that do not fit the cache, and on gradients of another layout.
   template <class Context>

@@ -18,6 +18,12 @@ inline void check_rate(const char* owner, const char* name, double value) {
   check(value >= 0 && value < 1, owner, ": ", name, " is ", value, ", expected a number in [0, 1)");
 }
 
+/// Whether the rule takes gradients within the range of meso/optim/gradient_range.hpp.
+template <class Rule>
+inline constexpr bool takes_gradients_within_range = requires {
+  requires Rule::gradients_within_range;
+};
+
 template <class Rule>
 bool uses_moment(const Rule& rule, int k) {
   if constexpr (requires { rule.uses(k); })

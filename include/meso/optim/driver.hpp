@@ -16,6 +16,7 @@ void check_rule(const Rule& rule) {
 
 inline void check_options(const StepOptions& options) {
   check_not_negative("optimizer", "learning_rate_factor", options.learning_rate_factor);
+  check_not_negative("optimizer", "gradient_scale", options.gradient_scale);
 }
 
 /// Both have a layout and a buffer `values`.
@@ -24,6 +25,10 @@ void check_gradients(const Parameters& parameters, const Parameters& gradients) 
   check(parameters.layout.count() == gradients.layout.count() && parameters.values.size() == gradients.values.size(),
         "optimizer: the parameters are ", parameters.layout.count(), " in a buffer of ", parameters.values.size(),
         " elements but the gradients are ", gradients.layout.count(), " in ", gradients.values.size());
+  for (const ParameterInfo& info : parameters.layout)
+    check(info.learning_rate_scale >= 0 && std::isfinite(info.learning_rate_scale),
+          "optimizer: learning_rate_scale of ", info.name, " is ", info.learning_rate_scale,
+          ", expected a finite number >= 0");
 }
 
 /// `other`: the layout of the state in float if S is double, in double if S is float.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <meso/optim/driver.hpp>
+#include <meso/optim/gradient_range.hpp>
 #include <meso/optim/rotation/no_rotation.hpp>
 #include <meso/optim/rotation/rotation.hpp>
 #include <meso/optim/tiles.hpp>
@@ -21,6 +22,9 @@ struct OptimizerState {
   std::vector<Buffer<S>> moments;
   std::vector<Index> steps;                ///< of each parameter: how often it was updated
   std::vector<std::optional<Plan>> plans;  ///< of each parameter that was ever updated
+  /// Of plain Eigen data, and no part of a checkpoint: where the parameter lay in the last step and what that left.
+  const S* address = nullptr;
+  Buffer<S> values = {};
 };
 
 /// Drives an update rule over parameters. Per parameter, in this order:
@@ -32,9 +36,11 @@ struct OptimizerState {
 /// A frozen parameter is left alone with its moments and its step count: unfrozen later it starts as if new.
 /// State is sized at the first step; from then on a step allocates nothing.
 /// Error: of one step, ≤ (3|θ| + 3·lr·|u|)·u and lr times that of the rule's u; g' ≤ 4u·(|gradient_scale·g| + λ|θ|).
-/// Numerics: the gradient is never rescaled on its own account. NaN and Inf pass through. Element-wise work is cut into
-/// fixed tiles: the same bits for any number of threads.
-/// Throws: std::invalid_argument for a bad hyper-parameter, and when one optimizer meets two layouts or two scalars.
+/// Numerics: the gradient is never rescaled on its own account. Adam's and RMSProp's rules take finite ones within ±2⁶³ in
+/// float, under a rotation before it too. NaN and Inf pass through. Element-wise work is cut into fixed tiles: the same bits
+/// for any number of threads.
+/// Throws: std::invalid_argument for a bad hyper-parameter or option, in the constructor and in every step, which then
+/// changes nothing; and when one optimizer meets two layouts, two scalars or two Eigen parameters.
 template <class Rule, class RotationPolicy = NoRotation>
 class Optimizer {
  public:
@@ -44,8 +50,7 @@ class Optimizer {
 
   explicit Optimizer(Rule update_rule = {}, RotationPolicy rotation_policy = {})
       : rule(std::move(update_rule)), rotation(std::move(rotation_policy)) {
-    detail::check_rule(rule);
-    if constexpr (requires { rotation.validate(); }) rotation.validate();
+    check_settings();
   }
 
   /// One step of all parameters that are not frozen. Frozen flags and learning rate scales are those of
@@ -53,6 +58,7 @@ class Optimizer {
   template <class Products, class S>
   void step(CpuContext<Products>& context, Parameters<S>& parameters, const Parameters<S>& gradients,
             const StepOptions& options = {}) {
+    detail::check_options(options);
     detail::check_gradients(parameters, gradients);
     advance<S>(context, parameters.layout, parameters.values.data(), gradients.values.data(), options);
   }
@@ -61,6 +67,10 @@ class Optimizer {
   /// expression of the same shape. A vector is the parameter (1, n).
   /// Without a rotation decay applies to whatever is passed, as in PyTorch; with one, vectors do not decay unless
   /// `decay_vectors`. The rotation of the parameter is that of the name "theta".
+  /// One optimizer serves one parameter, for plain data have no name to keep a state under. A parameter that lies where
+  /// the last one lay is the same, whatever was done to its values meanwhile; so is one that lies elsewhere and holds what
+  /// the last step left (moved, copied, returned by value). Another one is refused: use an optimizer for each, or
+  /// meso::Parameters for all. Not seen is another one in reused memory, or of the very same values.
   template <class Theta, class Gradient>
   void step(Eigen::DenseBase<Theta>& theta, const Eigen::DenseBase<Gradient>& gradient,
             const StepOptions& options = {}) {
@@ -69,9 +79,11 @@ class Optimizer {
     const Index rows = theta.rows(), cols = theta.cols(), size = theta.size();
     check(gradient.rows() == rows && gradient.cols() == cols, "optimizer: the parameter is (", rows, ", ", cols,
           ") but its gradient is (", gradient.rows(), ", ", gradient.cols(), ")");
+    detail::check_options(options);
     const bool vector = rows == 1 || cols == 1;
     const Index layout_rows = vector ? 1 : rows, layout_cols = vector ? size : cols;
-    const ParameterLayout& known = state<S>().layout;
+    State<S>& now = state<S>();
+    const ParameterLayout& known = now.layout;
     if (known.count() != 1 || known[0].name != "theta" || known[0].rows != layout_rows ||
         known[0].cols != layout_cols) {
       ParameterLayout layout;
@@ -79,12 +91,24 @@ class Optimizer {
       prepare<S>(context_, layout);
     }
     using Dense = Eigen::Map<Eigen::Array<S, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>>;
-    const auto scratch = context_.workspace.template take<S>(2 * padded<S>(size));
-    Dense values(scratch.data(), rows, cols), slope(scratch.data() + padded<S>(size), rows, cols);
+    now.values.resize(size);
+    const auto scratch = context_.workspace.template take<S>(size);
+    Dense values(now.values.data(), rows, cols), slope(scratch.data(), rows, cols);
+    const S* const address = &theta.derived().coeffRef(0, 0);
+    if (now.address != nullptr && now.address != address) {
+      slope = theta.derived().array();
+      const auto same = [](S a, S b) { return a == b || (a != a && b != b); };
+      check(
+          std::equal(values.data(), values.data() + size, slope.data(), same), "optimizer: the (", rows, ", ", cols,
+          ") parameter of this step lies elsewhere than that of the last one and does not hold what it left, "
+          "so that it is another one; use an optimizer for each parameter, or meso::Parameters for all (reset forgets "
+          "the first)");
+    }
     values = theta.derived().array();
     slope = gradient.derived().array();
     advance<S>(context_, known, values.data(), slope.data(), options);
     theta.derived().array() = values;
+    now.address = address;
   }
 
   /// Back to the state before the first step; forgets the layout too.
@@ -121,6 +145,7 @@ class Optimizer {
     static_assert(Rotation<RotationPolicy, S>,
                   "the rotation does not satisfy meso::Rotation (see meso/optim/rotation/rotation.hpp)");
     State<S>& now = state<S>();
+    check_settings();
     detail::check_other_scalar<S>(std::is_same_v<S, float> ? double_.layout : float_.layout);
     if (now.layout.count() == 0) {
       State<S> fresh{
@@ -142,6 +167,12 @@ class Optimizer {
   /// Elements that the rule sees at once: in the L1 cache, and so few that the processor asks for the next ones while it
   /// divides these.
   static constexpr Index run_size = 256;
+
+  /// They are public and may have changed since the last step.
+  void check_settings() const {
+    detail::check_rule(rule);
+    if constexpr (requires { rotation.validate(); }) rotation.validate();
+  }
 
   template <class S>
   using Scalars = detail::StepScalars<S>;
@@ -166,7 +197,6 @@ class Optimizer {
   template <class S, class Products>
   void advance(CpuContext<Products>& context, const ParameterLayout& layout, S* theta, const S* gradient,
                const StepOptions& options) {
-    detail::check_options(options);
     prepare<S>(context, layout);
     if constexpr (rotated) {
       for (Index i = 0; i < layout.count(); ++i)
@@ -242,6 +272,8 @@ class Optimizer {
     const Scalars<S> k = scalars<S>(info, options);
     const auto load = [&](Index offset, Index count, S* x) {
       scaled_gradient<S>(k, theta + info.offset + offset, gradient + info.offset + offset, x, count);
+      // Within the range of the rule before it is turned, so that no sum of the rotation overflows.
+      if constexpr (detail::takes_gradients_within_range<Rule>) array(x, count) = detail::within_range(array(x, count));
     };
     const auto in_runs = [&](Index offset, Index count, const S* g, S* u) {
       for (Index j = 0; j < count; j += run_size)
@@ -261,16 +293,9 @@ class Optimizer {
         parallel_for(context, (info.size() + size - 1) / size,
                      [&](Index t, Index) { f(t * size, std::min<Index>(size, info.size() - t * size)); });
       };
-      // The scale of the gradient is applied behind the rotation, in a pass that is there; a decay must come before.
-      const bool decays = k.coupled_decay != S(0);
-      if (decays) tiles([&](Index first, Index count) { load(first, count, a + first); });
-      plan.rotate(context,
-                  decays ? View<const S>(scratch_a.view(info.rows, info.cols)) : parameter_view(gradient, info),
-                  scratch_b.view(info.rows, info.cols));
-      tiles([&](Index first, Index count) {
-        if (!decays && k.gradient_scale != S(1)) array(b + first, count) *= k.gradient_scale;
-        in_runs(first, count, b + first, a + first);
-      });
+      tiles([&](Index first, Index count) { load(first, count, a + first); });
+      plan.rotate(context, View<const S>(scratch_a.view(info.rows, info.cols)), scratch_b.view(info.rows, info.cols));
+      tiles([&](Index first, Index count) { in_runs(first, count, b + first, a + first); });
       plan.rotate_back(context, View<const S>(scratch_a.view(info.rows, info.cols)),
                        scratch_b.view(info.rows, info.cols));
       tiles([&](Index first, Index count) { store(first, count, b + first); });

@@ -28,7 +28,9 @@ template <class R, class S, std::size_t... K>
 ///   direction(step, g, u, moment...);         u = what is subtracted times the learning rate; moments are updated
 /// and, if wanted,
 ///   bool uses(k);                             false: moment k is not allocated and has length 0 in direction
-///   validate();                               throws std::invalid_argument for bad hyper-parameters
+///   validate();                               throws std::invalid_argument for bad hyper-parameters; in every step
+///   static constexpr bool gradients_within_range = true;   direction takes g by detail::within_range: a rotation gets it
+///                                             so too, lest a sum of finite numbers overflows
 /// All runs are Array<S> or ConstArray<S> (Eigen maps, passed by value), a part of one parameter; u overlaps nothing.
 /// step is 1 the first time that a parameter is updated. The library's rules take any runs, so that their headers need no
 /// Eigen: the optimizer of the GPU has the same rules.
