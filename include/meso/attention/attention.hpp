@@ -13,7 +13,7 @@ namespace meso {
 /// Shapes: q, o (batch·time, heads·head_size), k, v (batch·time, key_value_heads·head_size); theta
 /// (heads, parameters_per_head) or null. Views may be column blocks of one buffer.
 /// Source: Vaswani et al. (2017); grouped queries: Ainslie et al. (2023).
-/// Numerics: tiles of 64 query rows with O(time) scratch a thread, no time × time matrix (whole-matrix normalizers
+/// Numerics: tiles of about 64 query rows with O(time) scratch a thread, no time × time matrix (whole-matrix normalizers
 /// excepted); blocks that the mask hides are skipped; the library's own products for any `Products`; the same bits for
 /// any number of threads.
 /// Error, null-logit family, to first order: |o − exact| ≤ (2ζ + ε + (time + 2)·u)·Σ_j p_j|v_j| with ε the normalizer's

@@ -19,10 +19,11 @@ struct QueryTile {
 /// Rows of a query tile: a fixed function of the shape. A whole-matrix normalizer takes all rows at once.
 template <class Normalizer>
 Index query_tile_rows(Index time) {
+  constexpr Index block = ProductKernel<float>::rows, rows = (64 + block - 1) / block * block;  // whole blocks
   if constexpr (MatrixNormalizer<Normalizer, float> || MatrixNormalizer<Normalizer, double>)
     return time;
   else
-    return std::min<Index>(time, 64);
+    return (std::min)(time, rows);
 }
 template <class Normalizer>
 Index query_tiles(Index time) {
