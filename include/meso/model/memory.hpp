@@ -33,7 +33,8 @@ double measure_layout(TransformerConfig<A> c, Measure&& measure) {
 
 /// Bytes on the CPU of a Transformer<S, A> and of a step on `sequences` sequences of `time` tokens.
 /// Error: weights exact; cache and scratch at most 64 B a tensor too low (padding); layout about. The packed operands of
-/// products and the tiles of attention are left out: some MB, and a thread some hundred scalars a token of a sequence.
+/// products and the tiles of attention are left out: some MB, and a thread some hundred scalars a token of a sequence,
+/// with a whole-matrix normalizer 4·time.
 /// Throws: std::invalid_argument as the constructor of Transformer does.
 template <class S, class A>
 TransformerMemory transformer_memory(const TransformerConfig<A>& config, Index sequences, Index time) {
