@@ -177,6 +177,19 @@ def figures(results, machine):
                 "–" if length == 256 else "60 % of peak",
             ))
 
+    def beside(what, name, peers, bar):
+        """Time of ours, and the fastest of the peers whose labels begin so."""
+        peer = results.fastest(name, peers)
+        rows.append((
+            what,
+            seconds_text(results.median(name)),
+            f"{peer} {seconds_text(results.median(name, peer))}" if peer else f"{peers} {NOT_RUN}".replace(". ", ".x "),
+            ratio_text(name, OURS, name, peer) if peer else NOT_RUN,
+            share_text(name),
+            bar,
+            "–",
+        ))
+
     def against(what, pair, bar, goal):
         """Time of the pair's first in times of its second, both ours."""
         first, second, ratio = (results.median(pair, key=k) for k in ("first", "second", "ratio"))
@@ -222,17 +235,8 @@ def figures(results, machine):
     ):
         for kind in kinds:
             for size in ("step", "large"):
-                name = f"{prefix}/{kind}/{size}/threads=2"
-                peer = results.fastest(name, "PyTorch")
-                rows.append((
-                    f"{what} {kind.replace('_', ' and ')}, {'of the step' if size == 'step' else '1 GB'}",
-                    seconds_text(results.median(name)),
-                    f"{peer} {seconds_text(results.median(name, peer))}" if peer else f"PyTorch {NOT_RUN}",
-                    ratio_text(name, OURS, name, peer) if peer else NOT_RUN,
-                    share_text(name),
-                    "70 %",
-                    "–",
-                ))
+                of_size = f"{what} {kind.replace('_', ' and ')}, {'of the step' if size == 'step' else '1 GB'}"
+                beside(of_size, f"{prefix}/{kind}/{size}/threads=2", "PyTorch", "70 %")
     against("1 → 2 threads, whole step", "model/pair/one_two_threads/threads=2", "1.8", "1.9")
     for width, what, bar in (
         (128, "4 layers of width 128, 16 × 64 tokens", "1.75"),
@@ -240,17 +244,8 @@ def figures(results, machine):
     ):
         against(f"1 → 2 threads, {what}", f"model/small/one_two_threads/width={width}/threads=2", bar, "–")
         for threads in (1, 2):
-            name = f"{SMALL}={width}/threads={threads}"
-            peer = results.fastest(name, "PyTorch 2.")
-            rows.append((
-                f"Training step, {what}, {threads} thread{'s' * (threads > 1)}",
-                seconds_text(results.median(name)),
-                f"{peer} {seconds_text(results.median(name, peer))}" if peer else f"PyTorch 2.x {NOT_RUN}",
-                ratio_text(name, OURS, name, peer) if peer else NOT_RUN,
-                share_text(name),
-                "1.5",
-                "–",
-            ))
+            on_threads = f"Training step, {what}, {threads} thread{'s' * (threads > 1)}"
+            beside(on_threads, f"{SMALL}={width}/threads={threads}", "PyTorch 2.", "1.5")
     return rows
 
 

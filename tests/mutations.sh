@@ -47,19 +47,19 @@ mutant() { # NAME TEST FILE PERL-SUBSTITUTION
 }
 
 mutant "a sign in the gradient of RMSNorm" test_norm norm/rms_norm.hpp 's/\(dy - x \*/(dy + x */'
-mutant "no 1/sqrt(d)" test_attention attention/attention.hpp 's/1\.0 \/ std::sqrt\(static_cast<double>\(shape\.head_size\)\)/1.0/'
-mutant "bias correction off by one" test_optim optim/adam.hpp 's/double t = static_cast<double>\(step\)/double t = static_cast<double>(step + 1)/'
+mutant "no 1/sqrt(d)" test_attention attention/tile.hpp 's/1\.0 \/ std::sqrt\(static_cast<double>\(shape\.head_size\)\)/1.0/'
+mutant "bias correction off by one" test_optim optim/adam_rule.hpp 's/static_cast<double>\(step\)/static_cast<double>(step + 1)/g'
 mutant "a shifted causal mask" test_attention attention/mask.hpp 's/return \{0, \(std::min\)\(query \+ 1, keys\)\}/return {0, (std::min)(query + 2, keys)}/'
-mutant "the 1 of softmax-1 not shifted" test_normalizer normalizer/null_logit.hpp 's/const S sum = std::exp\(s - top\)/const S sum = std::exp(s)/'
+mutant "the 1 of softmax-1 not shifted" test_normalizer normalizer/null_logit.hpp 's/const S sum = detail::null_term<S>\(s, top\)/const S sum = std::exp(s)/'
 mutant "epsilon outside the root" test_norm norm/layer_norm.hpp 's/std::sqrt\(\(x - mean\)\.square\(\)\.mean\(\) \+ static_cast<S>\(epsilon\)\)/(std::sqrt((x - mean).square().mean()) + static_cast<S>(epsilon))/'
 mutant "mean instead of sum" test_layer layer/linear.hpp 's/sum_partials<S>\(partials, sum, accumulate == Accumulate::yes\);/sum_partials<S>(partials, sum, accumulate == Accumulate::yes); array(sum, x.cols) \/= static_cast<S>(x.rows);/'
 mutant "a transposed Q" test_optim optim/rotation/kronecker.hpp 's/(void rotate_back.*?left\.row_range\(b\.first, b\.size\)),\s*\{\.transpose_a = true\}/$1/s'
-mutant "swapped betas" test_optim optim/adam.hpp 's/m = static_cast<S>\(beta1\) \* m/m = static_cast<S>(beta2) * m/'
-mutant "median instead of mean" test_stats stats/outliers.hpp 's/RunningMean mean;(\s*if \(const Layer\* l = find\(layer\)\).*?)mean\.add\(\((.*?)\)\.value\(\)\);\s*return mean\.value\(\);/std::vector<double> mean;$1mean.push_back(($2).value());\n    if (mean.empty()) return nan;\n    std::sort(mean.begin(), mean.end());\n    return mean[mean.size() \/ 2];/s'
+mutant "swapped betas" test_optim optim/adam_rule.hpp 's/m = static_cast<S>\(beta1\) \* m/m = static_cast<S>(beta2) * m/'
+mutant "median instead of mean" test_stats stats/hidden_states.hpp 's/RunningMean mean;(\s*if \(const Layer\* l = find\(layer\)\).*?)mean\.add\(\((.*?)\)\.value\(\)\);\s*return mean\.value\(\);/std::vector<double> mean;$1mean.push_back(($2).value());\n    if (mean.empty()) return nan;\n    std::sort(mean.begin(), mean.end());\n    return mean[mean.size() \/ 2];/s'
 mutant "lse in base 2" test_normalizer normalizer/null_logit.hpp 's/return top \+ std::log\(sum\)/return top + std::log2(sum)/'
-mutant "the tied head's gradient dropped" test_model model/transformer.hpp 's/detail::tied_head<A>\(\) \? Accumulate::yes : accumulate/accumulate/'
-mutant "a wrong group in grouped queries" test_attention attention/attention.hpp 's/h \/ shape\.group\(\)/h % shape.key_value_heads/g'
-mutant "an ignored target counted" test_layer layer/cross_entropy.hpp 's/count \+= targets\[i\] != ignored_target/++count/'
+mutant "the tied head's gradient dropped" test_model model/decoder.hpp 's/detail::tied_head<A>\(\) \? Accumulate::yes : accumulate/accumulate/'
+mutant "a wrong group in grouped queries" test_attention attention/attention.hpp 's/h = g \* shape\.group\(\); h < \(g \+ 1\) \* shape\.group\(\); \+\+h/h = g; h < shape.heads; h += shape.key_value_heads/g'
+mutant "an ignored target counted" test_layer layer/loss.hpp 's/ - std::count\(targets\.begin\(\), targets\.end\(\), ignored_target\)//'
 
 mirror
 echo "$caught of $planted wrong changes caught"

@@ -300,6 +300,26 @@ BOOST_AUTO_TEST_CASE(plain_eigen_entry_and_errors) {
   BOOST_CHECK_THROW(forward(x, Softmax1{}, Causal{}), std::invalid_argument);
 }
 
+BOOST_AUTO_TEST_CASE(parameters_that_are_missing) {
+  const Operands<float> x = operands<float>(1, 9, 2, 2, 3);
+  RowMajorMatrix<float> o = x.q, dq = x.q, dk = x.k, dv = x.v;
+  const float theta[2] = {}, *const none = nullptr;
+  CpuContext<> context(1);
+  const auto backward = [&](const float* values, float* gradient) {
+    attention_backward(context, LearnedSink{}, Causal{}, x.shape, values, cview(x.q), cview(x.k), cview(x.v),
+                       cview(x.q), view(dq), view(dk), view(dv), gradient, Accumulate::no);
+  };
+  float dtheta[2];
+  BOOST_CHECK_THROW(
+      attention_forward(context, LearnedSink{}, Causal{}, x.shape, none, cview(x.q), cview(x.k), cview(x.v), view(o)),
+      std::invalid_argument);
+  BOOST_CHECK_THROW(backward(none, dtheta), std::invalid_argument);
+  BOOST_CHECK_THROW(backward(theta, nullptr), std::invalid_argument);
+  BOOST_CHECK_THROW(
+      attention_rows(context, LearnedSink{}, Causal{}, x.shape, none, cview(x.q), cview(x.k), 0, [](auto&&...) {}),
+      std::invalid_argument);
+}
+
 // An exception on the calling thread, before anything is written, from each entry.
 BOOST_AUTO_TEST_CASE(a_normalizer_checks_the_context_at_the_edge) {
   Operands<float> x = operands<float>(2, 70, 4, 2, 3);

@@ -10,19 +10,10 @@
 #include <meso/core/random.hpp>
 #include <meso/core/tiles.hpp>
 
-using namespace meso;
+#include "support/error_of.hpp"
 
-namespace {
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "no error";
-}
-}  // namespace
+using namespace meso;
+using meso::test::error_of;
 
 BOOST_AUTO_TEST_SUITE(core)
 

@@ -384,7 +384,7 @@ MESO_TEST(scores_of_minus_infinity) {
   check_minus_infinity<bf16>();
 }
 
-MESO_TEST(other_head_sizes_are_refused) {
+MESO_TEST(other_head_sizes_and_missing_parameters_are_refused) {
   on_device([](cuda::Context& context) {
     DeviceMatrix<float> x(context, 4, 40), lse(context, 4, 1);
     const AttentionShape s{1, 4, 1, 1, 40, 4};
@@ -396,6 +396,9 @@ MESO_TEST(other_head_sizes_are_refused) {
       text = e.what();
     }
     MESO_CHECK(text == "attention_forward: the head size is 40, expected 32, 64, 96 or 128");
+    MESO_CHECK_THROWS((cuda::attention_forward<cuda::LearnedSink, Causal, float>(
+                          context, {}, {}, s, nullptr, x.constant(), x.constant(), x.constant(), x.view(), lse.view())),
+                      std::invalid_argument);
   });
 }
 

@@ -2,6 +2,7 @@
 #include <meso/cuda/optimizer.cuh>
 
 #include "tests/cuda/device_test.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/extreme_gradients.hpp"
 #include "tests/support/oracle_optim.hpp"
 
@@ -193,28 +194,17 @@ MESO_TEST(zero_over_zero_is_zero_and_what_is_not_finite_shows) {
   }
 }
 
-/// The message of the std::invalid_argument that f throws, or "nothing".
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "nothing";
-}
-
 MESO_TEST(bad_hyper_parameters_are_refused_with_the_messages_of_the_cpu) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::AdamRule>({.learning_rate = 0}); }) ==
+  MESO_CHECK(error_of([] { cuda::Optimizer<cuda::AdamRule>({.learning_rate = 0}); }) ==
              "optimizer: learning_rate is 0, expected a finite number > 0");
-  MESO_CHECK(refusal([&] { cuda::Optimizer<cuda::AdamWRule>({.weight_decay = nan}); }) ==
+  MESO_CHECK(error_of([&] { cuda::Optimizer<cuda::AdamWRule>({.weight_decay = nan}); }) ==
              "optimizer: weight_decay is nan, expected a finite number >= 0");
-  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::AdamRule>({.beta2 = 1}); }) ==
+  MESO_CHECK(error_of([] { cuda::Optimizer<cuda::AdamRule>({.beta2 = 1}); }) ==
              "Adam: beta2 is 1, expected a number in [0, 1)");
-  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::RmsPropRule>({.alpha = -0.5}); }) ==
+  MESO_CHECK(error_of([] { cuda::Optimizer<cuda::RmsPropRule>({.alpha = -0.5}); }) ==
              "RmsProp: alpha is -0.5, expected a number in [0, 1)");
-  MESO_CHECK(refusal([] { cuda::Optimizer<cuda::SgdRule>({.nesterov = true}); }) ==
+  MESO_CHECK(error_of([] { cuda::Optimizer<cuda::SgdRule>({.nesterov = true}); }) ==
              "Sgd: nesterov expects momentum > 0 and dampening 0, but they are 0 and 0");
 }
 
@@ -225,24 +215,24 @@ MESO_TEST(another_layout_scalar_or_factor_is_refused_with_the_messages_of_the_cp
     ParameterLayout one;
     one.add("matrix", 5, 61, ParameterKind::matrix);
     const cuda::Parameters<float> other(one);
-    MESO_CHECK(refusal([&] { optimizer.step(context, theta, other); }) ==
+    MESO_CHECK(error_of([&] { optimizer.step(context, theta, other); }) ==
                "optimizer: the parameters are 4 in a buffer of 512 elements but the gradients are 1 in 320");
     const double infinity = std::numeric_limits<double>::infinity();
-    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient, {.learning_rate_factor = infinity}); }) ==
+    MESO_CHECK(error_of([&] { optimizer.step(context, theta, gradient, {.learning_rate_factor = infinity}); }) ==
                "optimizer: learning_rate_factor is inf, expected a finite number >= 0");
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient, {.gradient_scale = nan}); }) ==
+    MESO_CHECK(error_of([&] { optimizer.step(context, theta, gradient, {.gradient_scale = nan}); }) ==
                "optimizer: gradient_scale is nan, expected a finite number >= 0");
     optimizer.rule.beta2 = 1;
-    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient); }) ==
+    MESO_CHECK(error_of([&] { optimizer.step(context, theta, gradient); }) ==
                "Adam: beta2 is 1, expected a number in [0, 1)");
     optimizer.rule.beta2 = 0.999;
     optimizer.rule.learning_rate = -1;
-    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient); }) ==
+    MESO_CHECK(error_of([&] { optimizer.step(context, theta, gradient); }) ==
                "optimizer: learning_rate is -1, expected a finite number > 0");
     optimizer.rule.learning_rate = 1e-3;
     theta.layout.scale_learning_rate("bias", nan);
-    MESO_CHECK(refusal([&] { optimizer.step(context, theta, gradient); }) ==
+    MESO_CHECK(error_of([&] { optimizer.step(context, theta, gradient); }) ==
                "optimizer: learning_rate_scale of bias is nan, expected a finite number >= 0");
     theta.layout.scale_learning_rate("bias", 1);
     MESO_CHECK(optimizer.steps() == 0);
@@ -254,16 +244,16 @@ MESO_TEST(another_layout_scalar_or_factor_is_refused_with_the_messages_of_the_cp
       renamed.add(info.name, info.rows, info.cols, info.kind);
     }
     cuda::Parameters<float> turned(renamed);
-    MESO_CHECK(refusal([&] { optimizer.step(context, turned, cuda::Parameters<float>(renamed)); }) ==
+    MESO_CHECK(error_of([&] { optimizer.step(context, turned, cuda::Parameters<float>(renamed)); }) ==
                "optimizer: parameter 0 was matrix (5, 61) in the first step and is matrix (61, 5) now; one optimizer "
                "serves one set of parameters (reset forgets it)");
     cuda::Parameters<double> wide(theta.layout);
-    MESO_CHECK(refusal([&] { optimizer.step(context, wide, cuda::Parameters<double>(theta.layout)); }) ==
+    MESO_CHECK(error_of([&] { optimizer.step(context, wide, cuda::Parameters<double>(theta.layout)); }) ==
                "optimizer: the first step was of float parameters and this one is of double; one optimizer serves one "
                "set of parameters (reset forgets it)");
     MESO_CHECK(optimizer.steps() == 1);
     optimizer.reset();
-    MESO_CHECK(refusal([&] { optimizer.step(context, wide, cuda::Parameters<double>(theta.layout)); }) == "nothing");
+    MESO_CHECK(error_of([&] { optimizer.step(context, wide, cuda::Parameters<double>(theta.layout)); }) == "nothing");
     MESO_CHECK(optimizer.steps() == 1);
   });
 }

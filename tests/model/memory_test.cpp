@@ -52,6 +52,24 @@ BOOST_AUTO_TEST_CASE(the_estimate_is_what_a_model_takes) {
   }
 }
 
+// One head of 2,000 tokens: 16 tasks of attention have dk and dv of their own, more than all other gradients.
+BOOST_AUTO_TEST_CASE(scratch_of_few_heads) {
+  const Index time = 2000;
+  const TransformerConfig<Gpt2> config{.vocabulary = 11, .width = 8, .layers = 1, .heads = 1, .context = time};
+  Transformer<float, Gpt2> model(config);
+  CpuContext<> context(1);
+  TransformerCache<float> cache;
+  const std::vector<Token> tokens(static_cast<std::size_t>(time), 1);
+  auto gradients = model.gradients();
+  model.forward(context, tokens, time, cache);
+  model.backward(context, tokens, cache, gradients);
+  const double scratch = transformer_memory<float>(config, 1, time).scratch;
+  const double held = static_cast<double>(context.workspace.bytes());
+  BOOST_TEST(scratch <= held);
+  // Left out: four tiles of at most 70 rows, and operands packed into panels of at most 32 columns, eight of them.
+  BOOST_TEST(scratch >= held - 4.0 * 2048 * (4 * 70 + 8 * 32));
+}
+
 // 12·w² + 13·w a block of GPT-2, in floats; all multiples of 16 here.
 BOOST_AUTO_TEST_CASE(sizes_that_no_integer_counts) {
   const double layers = 2.5e8, width = 2.5e8;

@@ -6,10 +6,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "support/error_of.hpp"
 #include "support/random.hpp"
 #include "support/tolerance.hpp"
 
 using namespace meso;
+using meso::test::error_of;
 using meso::test::within;
 
 namespace {
@@ -62,27 +64,19 @@ BOOST_AUTO_TEST_CASE(schedules_name_what_is_missing) {
   BOOST_CHECK_THROW((Linear{.warmup = -1, .total = 10}(1)), std::invalid_argument);
 }
 
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
-  return "nothing";
-}
 BOOST_AUTO_TEST_CASE(schedules_check_the_step_and_every_parameter) {
   const double nan = std::nan(""), inf = HUGE_VAL;
-  BOOST_TEST(refusal([] { Constant{}(-1); }) == "Constant: the step is -1, expected a number that counts from 1");
-  BOOST_TEST(refusal([] { Linear{.total = 9}(-2); }) == "Linear: the step is -2, expected a number that counts from 1");
-  BOOST_TEST(refusal([] { WarmupCosine{.warmup = 3, .total = 9}(-1); }) ==
+  BOOST_TEST(error_of([] { Constant{}(-1); }) == "Constant: the step is -1, expected a number that counts from 1");
+  BOOST_TEST(error_of([] { Linear{.total = 9}(-2); }) ==
+             "Linear: the step is -2, expected a number that counts from 1");
+  BOOST_TEST(error_of([] { WarmupCosine{.warmup = 3, .total = 9}(-1); }) ==
              "WarmupCosine: the step is -1, expected a number that counts from 1");
   for (const double bad : {nan, inf, -0.1}) {
     const std::string is = message(" is ", bad, ", expected a finite number >= 0");
-    BOOST_TEST(refusal([&] { Constant{bad}(1); }) == "Constant: factor" + is);
+    BOOST_TEST(error_of([&] { Constant{bad}(1); }) == "Constant: factor" + is);
     for (const Index step : {1, 5, 20}) {  // whether the floor counts in that step or not
-      BOOST_TEST(refusal([&] { Linear{.warmup = 3, .total = 9, .floor = bad}(step); }) == "Linear: floor" + is);
-      BOOST_TEST(refusal([&] { WarmupCosine{.warmup = 3, .total = 9, .floor = bad}(step); }) ==
+      BOOST_TEST(error_of([&] { Linear{.warmup = 3, .total = 9, .floor = bad}(step); }) == "Linear: floor" + is);
+      BOOST_TEST(error_of([&] { WarmupCosine{.warmup = 3, .total = 9, .floor = bad}(step); }) ==
                  "WarmupCosine: floor" + is);
     }
   }

@@ -207,6 +207,17 @@ BOOST_AUTO_TEST_CASE(a_bad_loss_names_step_layer_and_tensor) {
   const std::string message = error([&] { map(model.parameters()["blocks.1.mlp.up"]).setConstant(3e38f); });
   BOOST_TEST(message.find("training step 3: the loss is nan; first in layer 2, mlp.up") == 0, message);
   BOOST_CHECK_THROW(train(context, model, optimizer, Constant{}, batches, {}), std::invalid_argument);
+  // In the first micro-batch alone, whose sequences are long enough for the position.
+  model.parameters() = good;
+  map(model.parameters()["embedding.position"]).row(12).setConstant(3e38f);
+  const auto long_then_short = [](Index number, Batch& batch) {
+    stream().sample(5, number, 4, number == 0 ? 16 : 8, batch);
+  };
+  BOOST_CHECK_EXCEPTION(train(context, model, optimizer, Constant{}, long_then_short, {.steps = 1, .micro_batches = 2}),
+                        NonFiniteLoss, [](const NonFiniteLoss& e) {
+                          return e.what() == std::string("training step 1: the loss is nan; first in layer 1, norm1");
+                        });
+  model.parameters() = good;
   BOOST_CHECK_THROW(train(context, model, optimizer, Constant{}, batches, {.steps = 1, .clip_norm = std::nan("")}),
                     std::invalid_argument);
 }

@@ -11,7 +11,7 @@ namespace meso {
 
 /// o = P v for each sequence and head, P = normalizer(q kᵀ/√d) over the keys that the mask shows.
 /// Shapes: q, o (batch·time, heads·head_size), k, v (batch·time, key_value_heads·head_size); theta
-/// (heads, parameters_per_head) or null. Views may be column blocks of one buffer.
+/// (heads, parameters_per_head), null if there are none. Views may be column blocks of one buffer.
 /// Source: Vaswani et al. (2017); grouped queries: Ainslie et al. (2023).
 /// Numerics: tiles of about 64 query rows with O(time) scratch a thread, no time × time matrix (whole-matrix normalizers
 /// excepted); blocks that the mask hides are skipped; the library's own products for any `Products`; the same bits for
@@ -19,7 +19,8 @@ namespace meso {
 /// Error, null-logit family, to first order: |o − exact| ≤ (2ζ + ε + (time + 2)·u)·Σ_j p_j|v_j| with ε the normalizer's
 /// bound and ζ = (head_size + 3)·u·max_j |q|·|k_j|/√d that of a score; for the others ζ enters by their derivative.
 /// NaN and ∞ in k and v come out of every query that sees their key, and change no bit of any other.
-/// Throws: std::invalid_argument on a shape mismatch, and for a context that the normalizer cannot do with.
+/// Throws: std::invalid_argument on a shape mismatch, for missing parameters, and for a context that the normalizer
+/// cannot do with.
 template <class Products, class Normalizer, class Mask, class S>
 void attention_forward(CpuContext<Products>& context, const Normalizer& normalizer, const Mask& mask,
                        const AttentionShape& shape, const std::type_identity_t<S>* theta, const ConstView<S>& q,
@@ -28,6 +29,7 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
   using detail::Panels;
   detail::check_attention_operands<const S>("attention_forward", shape, q, k, v);
   check_same_shape("attention_forward", "q", q, "o", o);
+  check_normalizer_parameters<Normalizer>("attention_forward", "theta", theta);
   check_normalizer(normalizer, shape.tokens(), shape.context);
   const Index tiles = detail::query_tiles<Normalizer>(shape.time), chunks = detail::query_chunks<Normalizer>(shape);
   const Index stride = detail::tile_stride<S>(shape.time);
@@ -62,7 +64,7 @@ void attention_forward(CpuContext<Products>& context, const Normalizer& normaliz
 /// Gradients of o = P v: dq, dk, dv =; dtheta = or +=. Recomputes P from q and k: the cache holds q, k, v alone.
 /// Backward of o = P v: dv = Pᵀ do, dP = do vᵀ; of P = normalizer(z): the policy's; of z = q kᵀ/√d: dq = dz k/√d,
 /// dk = dzᵀ q/√d, summed over the query heads of a group.
-/// Shapes: as for attention_forward; d_o as o, dq, dk, dv as q, k, v; dtheta (heads, parameters_per_head) or null.
+/// Shapes: as for attention_forward; d_o as o, dq, dk, dv as q, k, v; dtheta as theta.
 /// Error, to first order, with ε_p the relative error of the weights (2ζ + ε above) and E_z that of dz: the policy's,
 /// and (head_size + 2)·u·|do||v|ᵀ of dp through it. dv ≤ (ε_p + (queries + 2)·u)·Pᵀ|do|,
 /// dq ≤ (E_z + (time + 3)·u·|dz|)|k|/√d, dk ≤ (E_z + (queries + 3)·u·|dz|)ᵀ|q|/√d; queries: of all heads of the group.
@@ -81,6 +83,8 @@ void attention_backward(CpuContext<Products>& context, const Normalizer& normali
   detail::check_attention_operands<const S>("attention_backward", shape, q, k, v);
   detail::check_attention_operands<S>("attention_backward", shape, dq, dk, dv);
   check_same_shape("attention_backward", "q", q, "do", d_o);
+  check_normalizer_parameters<Normalizer>("attention_backward", "theta", theta);
+  check_normalizer_parameters<Normalizer>("attention_backward", "dtheta", dtheta);
   check_normalizer(normalizer, shape.tokens(), shape.context);
   constexpr Index per_head = Normalizer::parameters_per_head;
   const S scale = static_cast<S>(detail::score_scale<Normalizer>(shape));

@@ -4,9 +4,9 @@
 
 namespace meso {
 
-/// Calls visit(batch, row, first_key, weights, scores) for every query of head `head`, sequences and queries in order, on the
-/// calling thread: what probes see of an attention that stores no matrix. `weights` and `scores` hold the visible keys,
-/// the first of them key `first_key`.
+/// Calls visit(batch, row, first_key, weights, scores) for every query of head `head`, sequences and queries in order, on
+/// the calling thread: what probes see of an attention that stores no matrix. `weights` and `scores` hold the visible
+/// keys, the first of them key `first_key`.
 /// Shapes: q, k, theta as for attention_forward. The weights are those of the forward pass, bit for bit.
 /// Throws: as attention_forward, and std::invalid_argument for a head out of range.
 template <class Products, class Normalizer, class Mask, class S, class Visitor>
@@ -15,6 +15,7 @@ void attention_rows(CpuContext<Products>& context, const Normalizer& normalizer,
                     Index head, Visitor&& visit) {
   using detail::Panels;
   detail::check_attention_operands<const S>("attention_rows", shape, q, k, k);
+  check_normalizer_parameters<Normalizer>("attention_rows", "theta", theta);
   check_normalizer(normalizer, shape.tokens(), shape.context);
   check(head >= 0 && head < shape.heads, "attention_rows: head is ", head, ", expected 0 to ", shape.heads - 1);
   const Index stride = detail::tile_stride<S>(shape.time);

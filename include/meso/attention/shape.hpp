@@ -27,4 +27,10 @@ inline void check_attention_shape(const AttentionShape& s) {
         " heads do not divide into ", s.key_value_heads, " key-value heads");
 }
 
+/// Throws: std::invalid_argument if the parameters of a normalizer that has some are null, or their gradients.
+template <class Normalizer>
+void check_normalizer_parameters(const char* op, const char* name, const void* values) {
+  check(Normalizer::parameters_per_head == 0 || values, op, ": ", name, " is null, but the normalizer has parameters");
+}
+
 }  // namespace meso

@@ -112,18 +112,25 @@ void multiply_thin(Context& context, const View<const S>& a, const View<const S>
   });
 }
 
+/// Packs x along its rows, as they lie in memory, by all threads. Packed: Panels<S> or PackedRows<S>.
+template <class Packed, class Context, class S>
+void pack_rows_for_all(Context& context, const View<const S>& x, S* out) {
+  constexpr Index run = 64;
+  parallel_for(context, (x.rows + run - 1) / run, [&](Index t, Index) {
+    Packed::pack(x.row_range(t * run, (std::min)(run, x.rows - t * run)), t * run, x.rows, out);
+  });
+}
+
 /// Packs all of b, or bᵀ, by all threads.
 template <class Context, class S>
 Panels<S> pack_for_all(Context& context, const View<const S>& b, bool transposed, S* out) {
-  constexpr Index group = 4, run = 64;
+  constexpr Index group = 4;
   const Index k = transposed ? b.cols : b.rows, cols = transposed ? b.rows : b.cols, panels = Panels<S>::count(cols);
   if (transposed)
     parallel_for(context, (panels + group - 1) / group,
                  [&](Index g, Index) { pack_panels<S>(b, true, g * group, (std::min)(panels, (g + 1) * group), out); });
-  else  // along the rows, as they lie in memory
-    parallel_for(context, (k + run - 1) / run, [&](Index t, Index) {
-      Panels<S>::pack(b.row_range(t * run, (std::min)(run, k - t * run)), t * run, k, out);
-    });
+  else
+    pack_rows_for_all<Panels<S>>(context, b, out);
   return {out, k, cols};
 }
 
@@ -152,14 +159,10 @@ void multiply_outer(Context& context, const View<const S>& a, const View<const S
   const Index cols_size = all_rows ? Panels<S>::size(depth, tiles.tile_cols) : Panels<S>::size(k, tiles.cols);
   const auto rows = context.workspace.template take<S>((all_rows ? 1 : workers(context)) * rows_size);
   const auto columns = context.workspace.template take<S>((all_rows ? workers(context) : 1) * cols_size);
-  if (all_rows) {
-    constexpr Index run = 64;
-    parallel_for(context, (k + run - 1) / run, [&](Index t, Index) {
-      PackedRows<S>::pack(a.row_range(t * run, (std::min)(run, k - t * run)), t * run, k, rows.data());
-    });
-  } else {
+  if (all_rows)
+    pack_rows_for_all<PackedRows<S>>(context, a, rows.data());
+  else
     pack_for_all<Context, S>(context, b, o.transpose_b, columns.data());
-  }
   constexpr Index at_once = 128 / PackedRows<S>::block * PackedRows<S>::block;  // rows that stay in the L2 cache
   each_tile([&](const View<S>& tile, Index i, Index j, Index worker, bool accumulate) {
     for (Index first = 0; first < k; first += depth) {

@@ -9,11 +9,11 @@ namespace meso::cuda {
 /// logarithm with the null term: as meso::attention_forward, without a time × time matrix.
 /// Source: Dao et al., "FlashAttention" (2022); the null logit s enters as the start of the running maximum and sum.
 /// Shapes: q, o (batch·time, heads·d), k, v (batch·time, key_value_heads·d), lse (batch·time, heads), d 32, 64, 96 or 128,
-/// theta (heads) or null. Views may be column blocks of one buffer. Normalizers of the null-logit family.
+/// theta (heads), null if there is none. Views may be column blocks of one buffer. Normalizers of the null-logit family.
 /// Numerics: float and double in threads, bf16 on tensor cores with scores, sums and o in float, weights rounded to bf16.
 /// A query without a visible key gets o = 0, lse = s; with s = +∞ every query does.
 /// Error: float as meso::attention_forward; bf16 adds 2·2⁻⁸·Σ_j p_j|v_j| for the weights and the result.
-/// Throws: std::invalid_argument on a shape mismatch or another head size.
+/// Throws: std::invalid_argument on a shape mismatch, another head size or missing parameters.
 template <class Normalizer, class Mask, class T>
 void attention_forward(Context& context, const Normalizer& normalizer, const Mask& mask, const AttentionShape& shape,
                        const std::type_identity_t<T>* theta, const ConstView<T>& q, const ConstView<T>& k,
@@ -45,6 +45,7 @@ void attention_backward(Context& context, const Normalizer& normalizer, const Ma
   check_same_shape<const T, T>("attention_backward", "q", q, "dq", dq);
   check_same_shape<const T, T>("attention_backward", "k", k, "dk", dk);
   check_same_shape<const T, T>("attention_backward", "v", v, "dv", dv);
+  check_normalizer_parameters<Normalizer>("attention_backward", "dtheta", dtheta);
   if (shape.tokens() == 0) return;
   const auto scratch = context.workspace.template take<C>(shape.tokens() * shape.heads);
   const View<C> delta = scratch.view(shape.tokens(), shape.heads);

@@ -1,6 +1,7 @@
 #pragma once
 // What a Transformer needs of a device's memory, before anything is allocated. No Eigen.
 #include <algorithm>
+#include <cmath>
 
 #include <meso/core/accumulate.hpp>
 #include <meso/model/layout.hpp>
@@ -12,7 +13,7 @@ struct TransformerMemory {
   double weights = 0;  ///< one buffer of its layout; gradients and each moment of an optimizer take the same again
   double layout = 0;   ///< names and shapes of one layout, which weights, gradients and optimizer have a copy of
   double cache = 0;    ///< what `forward` keeps
-  double scratch = 0;  ///< activation gradients of `backward`
+  double scratch = 0;  ///< gradients of activations in `backward`
 };
 
 /// Σ measure(layout) of a model of any number of layers, from layouts of one and of two: a block adds the same each
@@ -32,7 +33,8 @@ double measure_layout(TransformerConfig<A> c, Measure&& measure) {
 
 /// Bytes on the CPU of a Transformer<S, A> and of a step on `sequences` sequences of `time` tokens.
 /// Error: weights exact; cache and scratch at most 64 B a tensor too low (padding); layout about. The packed operands of
-/// products and the tiles of attention are left out: some MB a thread.
+/// products and the tiles of attention are left out: some MB, and a thread some hundred scalars a token of a sequence,
+/// with a whole-matrix normalizer 4·time.
 /// Throws: std::invalid_argument as the constructor of Transformer does.
 template <class S, class A>
 TransformerMemory transformer_memory(const TransformerConfig<A>& config, Index sequences, Index time) {
@@ -44,7 +46,11 @@ TransformerMemory transformer_memory(const TransformerConfig<A>& config, Index s
   // As place_views lays them out: residual, norm1, heads, middle, norm2, qkv, up, hidden; and what the norms save.
   const double kept = layers * (5 * width + qkv + up + hidden) + 2 * width + vocabulary;
   const double saved = (2 * layers + 1) * real(A::Norm::saved_per_row);
-  const double gradients = 4 * width + qkv + hidden + up + vocabulary;
+  // attention_backward splits key-value heads that are few among tasks, each with its own dk and dv.
+  const double heads = real(sequences) * real(c.key_value_heads);
+  const double tasks = (std::min)(std::ceil(real(time) / 64), std::ceil(16 / (std::max)(1.0, heads)));
+  const double split = tasks > 1 ? tasks * (qkv - width) : 0;
+  const double gradients = 4 * width + qkv + hidden + up + vocabulary + split;
   TransformerMemory bytes;
   bytes.weights = sizeof(Accumulator<S>) * measure_layout(c, [](const ParameterLayout& l) { return l.size(); });
   // A ParameterInfo, a node of the index and two copies of the name.

@@ -8,8 +8,8 @@ namespace meso {
 /// Source: E. Miller, "Attention Is Off By One" (2023), generalized.
 /// Stable form: the null-logit family at s = log n: m = max(log n, max_j x_j); the "n" becomes e^{log n − m}.
 /// Backward: with p = softmax-n(x): dx = p ∘ (dp − rowsum(p ∘ dp)), as for softmax.
-/// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0; a row of −∞, and an empty one, give zeros; so
-/// does n = ∞.
+/// Shapes: x, p (rows, keys). x_i = −∞ gives p_i = 0; a row of −∞, and an empty one, give zeros; so does
+/// n = ∞.
 /// Error: relative, ≤ (|x_i − m| + |log n| + log(keys + 1) + keys + 16)·u.
 /// Throws: std::invalid_argument if n is negative or NaN.
 struct SoftmaxN {

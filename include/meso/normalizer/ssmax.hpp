@@ -10,8 +10,8 @@ namespace meso {
 /// Source: Nakanishi, "Scalable-Softmax Is Superior for Attention" (2025), arXiv 2501.19399; the initial value is ours.
 /// Stable form: softmax of y = s·log n·x, shifted by max y.
 /// Backward: with p = softmax(y), y = c·x, c = s·log n: dy = p ∘ (dp − rowsum(p ∘ dp)), dx = c·dy, ds = log n·Σ x ∘ dy.
-/// Shapes: x, p (rows, keys), theta (1). x_i = −∞ gives p_i = 0, also for n = 1 and s ≤ 0; a row of −∞ gives zeros. A product
-/// s·log n·x_i that overflows to +∞ is a score of +∞: NaN.
+/// Shapes: x, p (rows, keys), theta (1). x_i = −∞ gives p_i = 0, also for n = 1 and s ≤ 0; a row of −∞ gives zeros.
+/// A product s·log n·x_i that overflows to +∞ is a score of +∞: NaN.
 /// Error: relative, ≤ (8·max|y| + log n + n + 16)·u. dy as for softmax (see null_logit_backward), ≤ e_i·u;
 /// dx ≤ |c|·(e_i + 3|dy_i|)·u, ds ≤ log n·Σ_i |x_i|·(e_i + (n + 3)·|dy_i|)·u.
 struct ScalableSoftmax {

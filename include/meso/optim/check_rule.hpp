@@ -1,5 +1,5 @@
 #pragma once
-// What rules check of their hyper-parameters. No Eigen: rules serve the GPU too.
+// What rules and schedules check of their hyper-parameters. No Eigen: rules serve the GPU too.
 #include <cmath>
 #include <meso/core/check.hpp>
 

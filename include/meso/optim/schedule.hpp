@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <concepts>
-#include <meso/core/check.hpp>
+#include <meso/optim/check_rule.hpp>
 
 namespace meso {
 
@@ -11,13 +11,10 @@ namespace detail {
 inline void check_step(const char* owner, Index step) {
   check(step >= 0, owner, ": the step is ", step, ", expected a number that counts from 1");
 }
-inline void check_factor(const char* owner, const char* name, double value) {
-  check(std::isfinite(value) && value >= 0, owner, ": ", name, " is ", value, ", expected a finite number >= 0");
-}
 /// Warm-up ends before all does.
 inline void check_warmup(const char* owner, Index step, Index warmup, Index total, double floor) {
   check_step(owner, step);
-  check_factor(owner, "floor", floor);
+  check_not_negative(owner, "floor", floor);
   check(warmup >= 0 && warmup < total, owner, ": warmup is ", warmup, " and total ", total,
         ", expected 0 <= warmup < total");
 }
@@ -38,7 +35,7 @@ struct Constant {
 
   double operator()(Index step) const {
     detail::check_step("Constant", step);
-    detail::check_factor("Constant", "factor", factor);
+    detail::check_not_negative("Constant", "factor", factor);
     return factor;
   }
 };

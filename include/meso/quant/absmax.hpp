@@ -7,8 +7,8 @@
 
 namespace meso {
 
-/// Symmetric b-bit quantization: s = max|x| / (2^{b−1} − 1), q = round(x/s), x̂ = s·q, finite; the extremes
-/// are ±(2^{b−1} − 1).
+/// Symmetric b-bit quantization: s = max|x| / (2^{b−1} − 1), q = round(x/s), x̂ = s·q, finite; the extremes are
+/// ±(2^{b−1} − 1).
 /// Source: Dettmers et al., "LLM.int8()" (2022), §2.
 /// Degenerate: s zero or below the smallest normal number gives s = 1, q = 0, x̂ = 0.
 /// Error: |x − x̂| ≤ s/2 + 3u·max|x| (division and product); max|x| and with it a block of equal numbers is exact to

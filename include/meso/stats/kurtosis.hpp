@@ -9,8 +9,9 @@ namespace meso {
 /// 1 ≤ κ ≤ n − 2 + 1/(n − 1): the upper bound belongs to one outlier among equal values. Of n independent Gaussian
 /// numbers the expectation is 3(n − 1)/(n + 1).
 /// Source: Kaul et al., "From Attention to Activation", ICLR 2025 (raw kurtosis, over the channels of a token).
-/// Numerics: two-pass, centered, in double, scaled by a power of two where fourth powers would overflow or vanish, as all
-/// estimators here are: every finite x has its κ, and a power of two as a factor changes no bit. Takes any dense expression of real numbers, in any storage order.
+/// Numerics: two-pass, centered, in double, scaled by a power of two where fourth powers would overflow or vanish, as
+/// all estimators here are: every finite x has its κ, and a power of two as a factor changes no bit. Takes any dense
+/// expression of real numbers, in any storage order.
 /// No variance, max|x − μ| ≤ 4u·max|x| with u of the expression's scalar, gives NaN; so do NaN and infinities.
 /// Error: relative, about 2(n + 12)·u of double.
 template <class Derived>
@@ -49,6 +50,7 @@ double bondarenko_kurtosis(const Eigen::DenseBase<Derived>& x) {
   const Moments m = Moments::of(x);
   if (m.count < 2) return std::numeric_limits<double>::quiet_NaN();
   const double n = static_cast<double>(m.count), s2 = m.m2 / (n - 1), s4 = s2 * s2, fourth = m.m4 / n;
+  if (s4 == 0) return fourth;  // all equal: 0, also where the 10⁻⁶ vanishes
   // Moments of x·2^{−e}: s⁴ has lost 2^{4e}. The smaller of the two terms below the line may vanish.
   const int e = 4 * m.exponent;
   return e <= 0 ? std::ldexp(fourth / (std::ldexp(s4, e) + 1e-6), e) : fourth / (s4 + std::ldexp(1e-6, -e));

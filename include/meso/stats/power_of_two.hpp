@@ -5,9 +5,9 @@
 
 namespace meso::detail {
 
-/// x·2^{−exponent}: the scaling of all statistics. Fourth powers of numbers beyond 1e77 overflow, those below 1e−77 vanish; a
-/// power of two changes no other bit. The exponent is 0 as long as they do neither: 2^{−192} ≤ max|x| ≤ 2^{224}, with room
-/// for sums, and for deviations as small as the rounding errors of x.
+/// x·2^{−exponent}: the scaling of all statistics. Fourth powers of numbers beyond 1e77 overflow, those below 1e−77
+/// vanish; a power of two changes no other bit. The exponent is 0 as long as they do neither: 2^{−192} ≤ max|x| ≤ 2^{224},
+/// with room for sums, and for deviations as small as the rounding errors of x.
 struct PowerOfTwo {
   int exponent = 0;
   double half = 1, rest = 1;  // 2^{−exponent} itself may be no double

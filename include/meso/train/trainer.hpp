@@ -71,6 +71,7 @@ Index train(Context& context, Model& model, Optimizer& optimizer, const Schedule
                       : 0.0;
       loss += model.backward(context, micro.targets, cache, gradients,
                              &micro == batch.data() ? Accumulate::no : Accumulate::yes, share);
+      if (!std::isfinite(loss.sum)) break;  // while the cache shows where
     }
     report.loss = loss.mean();
     report.gradient_norm = global_norm(context, gradients);

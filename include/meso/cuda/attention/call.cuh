@@ -131,6 +131,7 @@ AttentionCall<T> attention_call(const char* op, const Normalizer& normalizer, co
   check_shape(op, "k", k, s.tokens(), s.key_value_heads * s.head_size);
   check_shape(op, "v", v, s.tokens(), s.key_value_heads * s.head_size);
   check_shape(op, "lse", lse, s.tokens(), s.heads);
+  check_normalizer_parameters<Normalizer>(op, "theta", theta);
   meso::check(s.heads < 65536 && s.batch < 65536, op, ": ", s.heads, " heads and ", s.batch,
               " sequences, expected fewer than 65536");
   AttentionCall<T> call{};
