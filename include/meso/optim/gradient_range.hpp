@@ -24,12 +24,12 @@ constexpr S smallest_square(double weight) {
 template <class Run>
 auto within_range(const Run& g) {
   using S = typename Run::Scalar;
-  return (g.max)(-largest_gradient<S>).min(largest_gradient<S>) + S(0) * g;
+  return ((g.max)(-largest_gradient<S>).min)(largest_gradient<S>) + S(0) * g;
 }
 /// An expression of the squares of the run g, not below `smallest`.
 template <class Run>
 auto square_within_range(const Run& g, typename Run::Scalar smallest) {
-  return (g.square().max)(smallest).min(largest_square<typename Run::Scalar>);
+  return ((g.square().max)(smallest).min)(largest_square<typename Run::Scalar>);
 }
 
 }  // namespace meso::detail

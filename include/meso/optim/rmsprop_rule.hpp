@@ -57,7 +57,7 @@ struct RmsPropRule {
       const S k = kappa<S>(step);
       mean = keep * mean + take * u;
       const auto least_variance = k * detail::square_within_range(g, detail::smallest_square<S>(k));
-      u /= (v - mean.square()).max(least_variance).sqrt() + eps;
+      u /= ((v - mean.square()).max)(least_variance).sqrt() + eps;
     } else {
       u /= v.sqrt() + eps;
     }
